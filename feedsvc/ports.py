@@ -1,0 +1,190 @@
+"""The ports: what the runtime needs from the outside, as small protocols.
+
+Each has an in-memory implementation in `feedsvc.testing` and a real one under `feedsvc.adapters`; both run the same
+contract tests. No implementation may import another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from feedsvc.core.changes import Change, TailScope
+from feedsvc.core.positions import Position
+
+
+class SourceError(Exception):
+    """Anything MongoDB or the driver answered that is not a batch. `code` is the server's error code, if any."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SourceUnavailable(SourceError):
+    """Try again from the same position after a backoff (network, election, killed cursor)."""
+
+
+class PositionLost(SourceError):
+    """The position can never be resumed again. `history` is True where the oplog no longer reaches it (286)."""
+
+    def __init__(self, message: str, code: int | None = None, *, history: bool = False) -> None:
+        super().__init__(message, code)
+        self.history = history
+
+
+class EventUnavailable(SourceError):
+    """The next event cannot be delivered by the server (larger than 16 MiB, required image missing)."""
+
+
+class SourceRefused(SourceError):
+    """Wrong configuration or missing privileges: retry slowly, tell the operator."""
+
+
+class Batch(msgspec.Struct):
+    """What one read returned, in stream order.
+
+    `boundary` is the post-batch resume token, given only when the read found the stream idle (after `changes`).
+    `ended` is True when the server closed the stream behind an invalidate: reopen after its position.
+    """
+
+    changes: list[Change]
+    boundary: Position | None = None
+    ended: bool = False
+
+
+class ChangeStream(Protocol):
+    """One open upstream stream. Used by one task; never cancel `read`, it returns within about a second."""
+
+    async def read(self) -> Batch:
+        """The next batch, possibly empty. Raises `SourceError`; after that the stream is unusable: close it."""
+        ...
+
+    async def close(self) -> None:
+        """Release the cursor. Never raises; safe to call twice."""
+        ...
+
+
+class CollectionInfo(msgspec.Struct, frozen=True):
+    """`images`: whether the collection records pre- and post-images now (False if it does not exist yet)."""
+
+    images: bool
+
+
+class OplogWindow(msgspec.Struct, frozen=True):
+    """The oplog's first and last cluster time (`t << 32 | i`), as of the time of asking."""
+
+    first: int
+    last: int
+
+    @property
+    def seconds(self) -> int:
+        return max(0, (self.last >> 32) - (self.first >> 32))
+
+
+class ChangeSource(Protocol):
+    """MongoDB. All methods raise `SourceError`."""
+
+    async def open(self, scope: TailScope, position: Position) -> ChangeStream:
+        """A stream of everything after `position` (for a bare time: at or after it).
+
+        A DROP position or a digest form is opened by time and read up to the record it names; where that record
+        does not come, `read` raises `PositionLost`. Losses may be raised here or by a later `read`.
+        """
+        ...
+
+    async def operation_time(self) -> int:
+        """The deployment's current operation time (`t << 32 | i`)."""
+        ...
+
+    async def describe(self, database: str, collection: str) -> CollectionInfo: ...
+
+    async def oplog_window(self) -> OplogWindow | None:
+        """None where the user may not read it."""
+        ...
+
+    async def identity(self) -> str:
+        """A stable name of the deployment behind the URI, part of every position's source."""
+        ...
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """A verified JWT. `expires_at` is epoch seconds, `claims` the whole payload."""
+
+    subject: str | None
+    expires_at: float
+    scopes: frozenset[str]
+    claims: Mapping[str, Any]
+
+
+class AuthError(Exception):
+    """Credentials are refused. `code` is a registry code (`auth_invalid`, `auth_expired`, ...); the message is safe
+    to show to the peer. `retryable` where the key source, not the credential, failed."""
+
+    def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+
+
+class Verifier(Protocol):
+    async def verify(self, jwt: str) -> Claims:
+        """The claims of a valid JWT, else raises `AuthError`. Never logs or returns the JWT."""
+        ...
+
+
+class Connection(Protocol):
+    """The transport side of one client: a place to put ready frames. All methods are synchronous."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the transport is over its high-water mark, closing or closed."""
+        ...
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        """Hand over whole text frames (UTF-8 JSON) in order. Never blocks; after a close it does nothing."""
+        ...
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Register the one callback that runs each time `writable` turns true again."""
+        ...
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Start the closing handshake; the first call wins. A peer that does not read is aborted."""
+        ...
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds, for deadlines."""
+        ...
+
+    def wall(self) -> float:
+        """Epoch seconds, for expiries and lag."""
+        ...
+
+
+class Metrics(Protocol):
+    """Counters, gauges and histograms by name. Names and labels are declared once by the implementation."""
+
+    def count(self, name: str, amount: float = 1, **labels: str) -> None: ...
+
+    def gauge(self, name: str, value: float, **labels: str) -> None: ...
+
+    def observe(self, name: str, value: float, **labels: str) -> None: ...
+
+
+class NoMetrics:
+    """The null object: measures nothing."""
+
+    def count(self, name: str, amount: float = 1, **labels: str) -> None:
+        return None
+
+    def gauge(self, name: str, value: float, **labels: str) -> None:
+        return None
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        return None
