@@ -44,7 +44,7 @@ format: $(STAMP) ## let ruff rewrite what `check` would refuse
 	$(BIN)/ruff format .
 
 verify: $(STAMP) ## the long must-shows with their figures; VERIFY_SCALE=short for the short form
-	$(BIN)/pytest -m verify -s
+	$(BIN)/pytest -m verify -s --timeout 1200
 
 bench: $(STAMP) ## measure
 	$(BIN)/python -m bench

@@ -73,9 +73,7 @@ def record_position(
     return Position(kind, cluster_time, data, token_digest(data), type_bits)
 
 
-def boundary(
-    cluster_time: int, data: str | None = None, type_bits: bytes | None = None
-) -> Position:
+def boundary(cluster_time: int, data: str | None = None, type_bits: bytes | None = None) -> Position:
     """The position before every record of `cluster_time`; without `data` it is a bare time."""
     return Position(PositionKind.BOUNDARY, cluster_time, data, b"", type_bits)
 
