@@ -1,0 +1,279 @@
+"""The table of limits: every bound of the service with its default, unit and reason, in one place.
+
+`_TABLE` is the source. `Limits` is the same table as a frozen value that the code passes around; its
+defaults are read from the table, so a number exists once. `docs/configuration.md` contains `limits_table()`
+verbatim and a test compares the two. To add a limit: one entry here, one field in `Limits`, then paste the
+regenerated table.
+
+A limit with an `environment_variable` is the operator's to change, one with a `policy_key` is set in the
+policy file under `limits`, and the rest is fixed: part of the protocol, or of no use to turn.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Unit = Literal["seconds", "bytes", "characters", "count", "levels"]
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One bound. `name` is the field of `Limits`; `minimum` and `maximum` (inclusive) bind what is configured."""
+
+    name: str
+    default: int | float
+    unit: Unit
+    reason: str
+    environment_variable: str | None = None
+    policy_key: str | None = None
+    minimum: int | float = 1
+    maximum: int | float = 2**53 - 1
+
+
+def _interval(name: str, default: float, reason: str, variable: str, minimum: float = 0.05) -> Limit:
+    return Limit(name, default, "seconds", reason, f"FEEDSVC_{variable}", minimum=minimum, maximum=7 * 86400)
+
+
+def _bound(name: str, default: int, unit: Unit, reason: str, variable: str) -> Limit:
+    return Limit(name, default, unit, reason, f"FEEDSVC_{variable}")
+
+
+def _per_policy(name: str, default: int, reason: str, key: str) -> Limit:
+    return Limit(name, default, "count", reason, policy_key=key)
+
+
+_TABLE: tuple[Limit, ...] = (
+    _interval(
+        "checkpoint_interval_s",
+        15,
+        "The longest a client's position stays behind on a quiet topic.",
+        "CHECKPOINT_INTERVAL",
+    ),
+    _interval(
+        "heartbeat_interval_s",
+        20,
+        "Below the 30 to 60 s after which proxies cut idle connections.",
+        "HEARTBEAT_INTERVAL",
+    ),
+    _interval(
+        "stall_after_s",
+        5,
+        "A healthy stream answers each second; five silent ones are told to clients.",
+        "STALL_AFTER",
+    ),
+    _interval(
+        "slow_after_s",
+        30,
+        "How long a client may take nothing while frames are owed, before 4201.",
+        "SLOW_AFTER",
+    ),
+    _interval(
+        "drain_s",
+        30,
+        "Spreads the reconnects of a shutdown; equals the usual termination grace period.",
+        "DRAIN",
+        minimum=0,
+    ),
+    _interval(
+        "max_age_s",
+        3600,
+        "Connections rebalance over instances, and no state lives longer than an hour.",
+        "MAX_AGE",
+        minimum=1,
+    ),
+    _interval(
+        "peer_timeout_s",
+        60,
+        "Three missed heartbeats: a peer that is gone without a close is let go.",
+        "PEER_TIMEOUT",
+    ),
+    _bound(
+        "max_tails",
+        64,
+        "count",
+        "Each tail holds a pooled MongoDB connection and costs the server an oplog scan.",
+        "MAX_TAILS",
+    ),
+    _bound(
+        "log_bytes",
+        64 * _MIB,
+        "bytes",
+        "All topic logs of one tail together; the oldest frame is dropped first "
+        "and the oplog serves it instead.",
+        "LOG_BYTES",
+    ),
+    _bound(
+        "max_event_bytes",
+        _MIB,
+        "bytes",
+        "The usual message limit of WebSocket clients; a larger event loses its document.",
+        "MAX_EVENT_BYTES",
+    ),
+    _bound(
+        "max_replay_bytes",
+        _GIB,
+        "bytes",
+        "What one resume may read from the oplog; beyond it fetching the state is cheaper.",
+        "MAX_REPLAY_BYTES",
+    ),
+    _per_policy(
+        "connections_per_tenant",
+        20_000,
+        "One tenant cannot take an instance's memory from the others.",
+        "connectionsPerTenant",
+    ),
+    _per_policy(
+        "subscriptions_per_connection",
+        128,
+        "A page needs tens; more is a client that forgets to unsubscribe.",
+        "subscriptionsPerConnection",
+    ),
+    _per_policy(
+        "topics_per_tenant",
+        20_000,
+        "Each distinct topic costs a match per change and a log.",
+        "topicsPerTenant",
+    ),
+    Limit(
+        "auth_timeout_s",
+        10,
+        "seconds",
+        "Absolute, so that a socket without credentials cannot be kept alive.",
+    ),
+    Limit(
+        "preauth_frame_bytes",
+        4 * _KIB,
+        "bytes",
+        "Nothing but `auth` may come before `welcome`, and it is short.",
+    ),
+    Limit(
+        "waiting_sockets",
+        1000,
+        "count",
+        "Sockets without credentials, in all; they have no tenant to charge.",
+    ),
+    Limit("pending_frames", 256, "count", "Frames behind the first `auth` that wait for its answer."),
+    Limit("jwt_bytes", 8 * _KIB, "bytes", "HTTP servers bound headers alike; checked before any parsing."),
+    Limit(
+        "ticket_lifetime_s",
+        30,
+        "seconds",
+        "A ticket stands in a URL: long enough to connect, short enough to leak.",
+    ),
+    Limit("frame_bytes", 64 * _KIB, "bytes", "A client frame after `welcome`; a filter has at most 4 KiB."),
+    Limit(
+        "errors_per_minute",
+        100,
+        "count",
+        "A client that is refused this often is broken, it is closed with 4009.",
+    ),
+    Limit("filter_bytes", 4 * _KIB, "bytes", "Bounds parsing, and the work per change."),
+    Limit("filter_depth", 8, "levels", "Bounds recursion; hand-written filters stay below 4."),
+    Limit("filter_in_values", 200, "count", "As many values as one index lookup of the matcher should hold."),
+    Limit(
+        "subscription_id_chars", 64, "characters", "Room for a UUID with a prefix; it is echoed in frames."
+    ),
+    Limit(
+        "resume_token_chars",
+        1024,
+        "characters",
+        "Fits into URLs and columns; longer ones take the digest form.",
+    ),
+    Limit("sse_topics", 8, "count", "One SSE stream's topics share the resume token of its `id:` line."),
+    Limit(
+        "sse_resume_token_chars",
+        4096,
+        "characters",
+        "Proxies bound `Last-Event-ID` as any header, often at 8 KiB.",
+    ),
+    Limit(
+        "ring_records",
+        100_000,
+        "count",
+        "Upstream records per tail whose place is known: minutes of a busy deployment.",
+    ),
+    Limit("catch_up_tails", 4, "count", "A reconnect storm costs MongoDB this many more cursors at a time."),
+    Limit("catch_up_window_s", 0.05, "seconds", "Positions that ask within it share a catch-up tail."),
+    Limit(
+        "tail_linger_s",
+        30,
+        "seconds",
+        "A tail without subscriptions stays open, so that a reload finds it warm.",
+    ),
+    Limit(
+        "high_water_bytes",
+        64 * _KIB,
+        "bytes",
+        "Per socket; above it the cursor waits, and the log is shared.",
+    ),
+    Limit("policy_file_bytes", 256 * _KIB, "bytes", "A policy is written by hand; more is the wrong file."),
+)
+
+LIMITS: dict[str, Limit] = {limit.name: limit for limit in _TABLE}
+
+
+def _whole(name: str) -> int:
+    return int(LIMITS[name].default)
+
+
+def _seconds(name: str) -> float:
+    return float(LIMITS[name].default)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The limits in force. Fields are those of the table, in its order; see there for units and reasons."""
+
+    checkpoint_interval_s: float = _seconds("checkpoint_interval_s")
+    heartbeat_interval_s: float = _seconds("heartbeat_interval_s")
+    stall_after_s: float = _seconds("stall_after_s")
+    slow_after_s: float = _seconds("slow_after_s")
+    drain_s: float = _seconds("drain_s")
+    max_age_s: float = _seconds("max_age_s")
+    peer_timeout_s: float = _seconds("peer_timeout_s")
+    max_tails: int = _whole("max_tails")
+    log_bytes: int = _whole("log_bytes")
+    max_event_bytes: int = _whole("max_event_bytes")
+    max_replay_bytes: int = _whole("max_replay_bytes")
+    connections_per_tenant: int = _whole("connections_per_tenant")
+    subscriptions_per_connection: int = _whole("subscriptions_per_connection")
+    topics_per_tenant: int = _whole("topics_per_tenant")
+    auth_timeout_s: float = _seconds("auth_timeout_s")
+    preauth_frame_bytes: int = _whole("preauth_frame_bytes")
+    waiting_sockets: int = _whole("waiting_sockets")
+    pending_frames: int = _whole("pending_frames")
+    jwt_bytes: int = _whole("jwt_bytes")
+    ticket_lifetime_s: float = _seconds("ticket_lifetime_s")
+    frame_bytes: int = _whole("frame_bytes")
+    errors_per_minute: int = _whole("errors_per_minute")
+    filter_bytes: int = _whole("filter_bytes")
+    filter_depth: int = _whole("filter_depth")
+    filter_in_values: int = _whole("filter_in_values")
+    subscription_id_chars: int = _whole("subscription_id_chars")
+    resume_token_chars: int = _whole("resume_token_chars")
+    sse_topics: int = _whole("sse_topics")
+    sse_resume_token_chars: int = _whole("sse_resume_token_chars")
+    ring_records: int = _whole("ring_records")
+    catch_up_tails: int = _whole("catch_up_tails")
+    catch_up_window_s: float = _seconds("catch_up_window_s")
+    tail_linger_s: float = _seconds("tail_linger_s")
+    high_water_bytes: int = _whole("high_water_bytes")
+    policy_file_bytes: int = _whole("policy_file_bytes")
+
+
+def limits_table() -> str:
+    """The table as Markdown, as `docs/configuration.md` shows it. Ends without a newline."""
+    rows = ["| limit | set by | default | unit | reason |", "|---|---|---|---|---|"]
+    for limit in _TABLE:
+        if limit.environment_variable is not None:
+            set_by = f"`{limit.environment_variable}`"
+        elif limit.policy_key is not None:
+            set_by = f"policy file, `limits.{limit.policy_key}`"
+        else:
+            set_by = "fixed"
+        rows.append(f"| `{limit.name}` | {set_by} | {limit.default} | {limit.unit} | {limit.reason} |")
+    return "\n".join(rows)
