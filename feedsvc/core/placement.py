@@ -1,0 +1,214 @@
+"""Placement: all subscriptions of one scope, driven from outside, one step at a time.
+
+This is `positions.md` as code: `places.py` has the moves, this module the steps. It needs no event loop: the runtime
+opens streams, feeds what they return into `batch`, and says when a connection can take more. What a client sees goes
+through the `Outlet` of its connection.
+
+Rule 11 for whoever edits this: `batch` is a generator; it yields where the runtime may let others run, and every other
+call that comes meanwhile is deferred to its end. Only `detach` acts at once, in that nothing more is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from feedsvc.core.changes import Change
+from feedsvc.core.places import PlacementLimits, Places
+from feedsvc.core.positions import Position
+from feedsvc.core.subscription import Place, Subscription
+from feedsvc.core.tail import Build, LoggedTopic, Tail
+
+
+class Placement:
+    """All subscriptions of one scope. `changed` runs after every call that may have work for the runtime: a catch-up
+    tail to open (`next_opening`), to close (`close_catch_up`) or to go on reading (`is_full`)."""
+
+    def __init__(self, limits: PlacementLimits, build: Build, changed: Callable[[], None] = lambda: None) -> None:
+        self._places = Places(limits)
+        self._build = build
+        self._changed = changed
+        self._busy = False
+        self._deferred: list[Callable[[], None]] = []
+
+    @property
+    def live(self) -> Tail | None:
+        return self._places.live
+
+    @property
+    def catch_ups(self) -> Sequence[Tail]:
+        return self._places.catch_ups
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._places.subscriptions)
+
+    def live_opened(self, start: Position) -> None:
+        """The live tail's first opening, at the current operation time (rule 5)."""
+
+        def act() -> None:
+            self._places.live = Tail(start, self._build, live=True)
+            for subscription in list(self._places.subscriptions):
+                self._places.attach(subscription)
+
+        self._do(act)
+
+    def attach(self, subscription: Subscription) -> None:
+        """Take in a new subscription: fresh where it has no position, lost where it came with a reason."""
+        self._do(lambda: self._places.register(subscription))
+
+    def detach(self, subscription: Subscription) -> None:
+        """Forget a subscription. Nothing is written for it from now on."""
+        subscription.closed = True
+        self._do(lambda: self._places.detach(subscription))
+
+    def writable(self, subscription: Subscription) -> None:
+        """Its connection can take more: continue from the cursor."""
+
+        def act() -> None:
+            tail = subscription.tail
+            self._places.pump(subscription)
+            if tail is not None and not tail.is_live:
+                self._trim(tail)
+
+        self._do(act)
+
+    def checkpoint(self, subscription: Subscription, tell: Callable[[Subscription, Position], None]) -> None:
+        """Call `tell` with the tail's head if nothing before it is owed to this client and it was not told yet."""
+
+        def act() -> None:
+            position = self._places.checkpoint(subscription)
+            if position is not None:
+                tell(subscription, position)
+
+        self._do(act)
+
+    def batch(self, tail: Tail, changes: Sequence[Change], boundary: Position | None) -> Iterator[None]:
+        """One step of a tail: append all, resolve waiters, pump all, trim last (rule 11).
+
+        Exhaust it, with nothing but yields to the event loop in between. Raises `OrderError` from `Tail.append`.
+        """
+        if self._busy:
+            raise RuntimeError("a step is under way on this placement")
+        self._busy = True
+        places = self._places
+        try:
+            touched: dict[LoggedTopic, None] = {}
+            for change in changes:
+                tail.append(change, touched)
+                yield
+            if boundary is not None:
+                tail.ring.advance(boundary)
+            if tail.is_live:
+                for subscription in list(places.waiting):
+                    places.place(subscription)
+                readers = [reader for logged in touched for reader in logged.readers]
+            else:
+                for subscription in list(tail.skipping):
+                    places.resolve(tail, subscription)
+                readers = [reader for logged in tail.topics.values() for reader in logged.readers]
+            for reader in readers:
+                places.pump(reader)
+                yield
+            self._trim(tail)
+        finally:
+            self._finish()
+
+    def live_lost(self, start: Position, reason: str) -> None:
+        """The live tail lost its place and was opened again at now (rule 4)."""
+
+        def act() -> None:
+            live = self._places.live
+            if live is None:
+                raise RuntimeError("the live tail has not been opened")
+            lost = [reader for logged in live.topics.values() for reader in logged.readers]
+            live.restart(start)
+            for subscription in lost:
+                self._places.lose(subscription, reason)
+            for subscription in list(self._places.waiting):
+                self._places.place(subscription)
+
+        self._do(act)
+
+    def next_opening(self) -> Position | None:
+        """Where the next catch-up tail opens: the least of the queue, a boundary first (rule 7)."""
+        positions = [waiting.at for waiting in self._places.queue if waiting.at is not None]
+        return min(positions, key=lambda at: (at.cluster_time, not at.is_boundary), default=None)
+
+    def catch_up_opened(self, start: Position) -> Tail:
+        """A stream was opened at `start`: all that are queued try to join it."""
+        tail = Tail(start, self._build, live=False)
+
+        def act() -> None:
+            self._places.catch_ups.append(tail)
+            for subscription in list(self._places.queue):
+                self._places.join(tail, subscription)
+
+        self._do(act)
+        return tail
+
+    def catch_up_lost(self, start: Position, tail: Tail | None, reason: str, *, history: bool) -> None:
+        """A catch-up tail failed for good, or could not be opened at `start` (rule 13).
+
+        `history`: the oplog no longer reaches `start` (286), so it reaches nothing at or before its time either.
+        """
+        places = self._places
+
+        def act() -> None:
+            concerned = list(places.queue)
+            if tail is not None:
+                concerned = list(tail.skipping)
+                located = [reader for logged in tail.topics.values() for reader in logged.readers]
+                places.forget(tail)
+                for subscription in located:
+                    places.lose(subscription, places.told_reason(subscription, reason))
+            for subscription in concerned:
+                at = subscription.at
+                if at is not None and (at.same_as(start) or (history and at.cluster_time <= start.cluster_time)):
+                    places.lose(subscription, places.told_reason(subscription, reason))
+                elif tail is not None:
+                    places.enqueue(subscription)
+
+        self._do(act)
+
+    def close_catch_up(self, tail: Tail) -> bool:
+        """Forget a catch-up tail if no subscription is left on it; False if it must stay for now."""
+        if self._busy or tail.topics:
+            return False
+        self._places.forget(tail)
+        return True
+
+    def is_full(self, tail: Tail) -> bool:
+        """Whether a catch-up tail must not read on (rule 12)."""
+        limits = self._places.limits
+        return not tail.is_live and tail.over(limits.ring_records, limits.log_bytes)
+
+    def holding_up(self, tail: Tail) -> list[Subscription]:
+        """The located subscriptions that keep a full catch-up tail from reading on."""
+        slowest = tail.slowest_cursor()
+        return [
+            reader
+            for logged in tail.topics.values()
+            for reader in logged.readers
+            if reader.place is Place.CATCHING and reader.cursor == slowest
+        ]
+
+    def _trim(self, tail: Tail) -> None:
+        tail.trim(self._places.limits.ring_records, self._places.limits.log_bytes)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        if self._busy:
+            self._deferred.append(act)
+            return
+        self._busy = True
+        try:
+            act()
+        finally:
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            while self._deferred:
+                self._deferred.pop(0)()
+        finally:
+            self._busy = False
+            self._changed()

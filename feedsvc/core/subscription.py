@@ -1,0 +1,103 @@
+"""A subscription: one client's cursor into one topic, and the outlet through which its client sees it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from feedsvc.core.changes import Namespace
+from feedsvc.core.positions import Position
+
+if TYPE_CHECKING:
+    from feedsvc.core.tail import LoggedTopic, Tail
+
+
+class TopicKey(Protocol):
+    """What placement needs of a topic: its collection, and equality by whole canonical form."""
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+    def __hash__(self) -> int: ...
+
+    def __eq__(self, other: object) -> bool: ...
+
+
+class Place(enum.Enum):
+    """Where a subscription stands; the transitions are in `placement.py`."""
+
+    PENDING = "pending"
+    """The live tail has not been opened yet."""
+    LIVE = "live"
+    WAITING = "waiting"
+    QUEUED = "queued"
+    SKIPPING = "skipping"
+    CATCHING = "catching"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Outlet(Protocol):
+    """The connection as a subscription sees it. Nothing here blocks or re-enters placement."""
+
+    @property
+    def writable(self) -> bool: ...
+
+    def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
+        """Answer the `subscribe`; `position` is None where the client must not store one (lost, snapshot)."""
+        ...
+
+    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None: ...
+
+    def live(self, subscription: Subscription) -> None: ...
+
+    def resync(self, subscription: Subscription, reason: str, position: Position) -> None: ...
+
+
+class Subscription:
+    """State of one subscription. Only `Placement` writes to it.
+
+    `at` is the position of its cursor, noted at every frame written and whenever it is idle at the head: falling
+    off the log continues from there, not from the client's token. `told` is the last position its client was
+    given. `reason` says why it is LOST. `strict`: at joining, `at` was surely not before what the catch-up tail had read.
+    """
+
+    __slots__ = (
+        "announced",
+        "at",
+        "closed",
+        "cursor",
+        "logged",
+        "outlet",
+        "place",
+        "reason",
+        "replayed_bytes",
+        "resyncs",
+        "strict",
+        "tail",
+        "told",
+        "topic",
+        "went_live",
+    )
+
+    def __init__(self, topic: TopicKey, outlet: Outlet, at: Position | None, lost: str | None = None) -> None:
+        self.topic = topic
+        self.outlet = outlet
+        self.at = at
+        self.told = at
+        self.reason = lost
+        self.place = Place.PENDING
+        self.tail: Tail | None = None
+        self.logged: LoggedTopic | None = None
+        self.cursor = 0
+        self.announced = False
+        self.went_live = False
+        self.closed = False
+        self.strict = False
+        self.replayed_bytes = 0
+        self.resyncs = 0
+
+    @property
+    def located(self) -> bool:
+        return self.place is Place.LIVE or self.place is Place.CATCHING

@@ -1,0 +1,162 @@
+"""A tail: one upstream stream as the core sees it: a ring of what was read and a log for each topic on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, DATA_OPERATIONS, Change, Namespace
+from feedsvc.core.positions import Position
+from feedsvc.core.ring import Ring
+from feedsvc.core.subscription import Place, Subscription, TopicKey
+from feedsvc.core.topic_log import LogEntry, LogSpace, TopicLog
+
+Build = Callable[[TopicKey, Change], "bytes | Loss | None"]
+"""Makes the frame of a change for a topic: None where the topic does not see it. Must not raise."""
+
+
+class Loss(str):
+    """A resync reason in place of a frame: this topic cannot be continued past this change."""
+
+
+class OrderError(Exception):
+    """The upstream sent a record of a cluster time that this tail had already passed (SRC-14, NODE-7042)."""
+
+
+class LoggedTopic:
+    """A topic on one tail. `holders` counts the subscriptions that keep it there, `readers` are those on this tail."""
+
+    __slots__ = ("adopted", "holders", "log", "readers", "topic")
+
+    def __init__(self, topic: TopicKey, start: int) -> None:
+        self.topic = topic
+        self.log = TopicLog(start)
+        self.holders = 0
+        self.readers: dict[Subscription, None] = {}
+        self.adopted = False
+        """A rename put another collection's documents under this name; the invalidate behind it is not for us."""
+
+
+class Tail:
+    """Ring, logs and readers of one stream. `opened_at` is the position from which the stream was first opened."""
+
+    def __init__(self, start: Position, build: Build, *, live: bool) -> None:
+        self.is_live = live
+        self.opened_at = start
+        self.ring = Ring(start)
+        self.space = LogSpace()
+        self.topics: dict[TopicKey, LoggedTopic] = {}
+        self.skipping: dict[Subscription, None] = {}
+        self._by_namespace: dict[Namespace, dict[LoggedTopic, None]] = {}
+        self._build = build
+
+    @property
+    def head(self) -> Position:
+        return self.ring.head
+
+    def hold(self, topic: TopicKey) -> LoggedTopic:
+        """The topic on this tail; a new log starts at the head. Pair with `release`."""
+        logged = self.topics.get(topic)
+        if logged is None:
+            logged = self.topics[topic] = LoggedTopic(topic, self.ring.head_ordinal)
+            self._by_namespace.setdefault(topic.namespace, {})[logged] = None
+        logged.holders += 1
+        return logged
+
+    def release(self, logged: LoggedTopic) -> None:
+        logged.holders -= 1
+        if logged.holders:
+            return
+        del self.topics[logged.topic]
+        namespace = logged.topic.namespace
+        del self._by_namespace[namespace][logged]
+        if not self._by_namespace[namespace]:
+            del self._by_namespace[namespace]
+        self.space.forget(logged.log)
+
+    def restart(self, start: Position) -> None:
+        """Begin again at `start` with an empty ring and empty logs; the caller deals with the readers."""
+        self.opened_at = start
+        self.ring = Ring(start)
+        self.space = LogSpace()
+        for logged in self.topics.values():
+            logged.log = TopicLog(0)
+            logged.adopted = False
+
+    def append(self, change: Change, touched: dict[LoggedTopic, None]) -> None:
+        """Read one record: number it, and put its frame into every log whose topic sees it.
+
+        A record that the ring already has is passed over: a stream that was reopened may repeat itself.
+        Raises `OrderError` where the order of the stream broke.
+        """
+        position, ring = change.position, self.ring
+        if position.cluster_time < ring.head.cluster_time or position in ring:
+            if position in ring or position.cluster_time < ring.floor.cluster_time:
+                return
+            raise OrderError(f"{change.operation} is older than what was read before it")
+        if position.same_as(ring.floor):
+            return
+        ordinal = ring.append(position)
+        for logged in self._route(change):
+            outcome = self._outcome(logged, change)
+            if outcome is None:
+                continue
+            if isinstance(outcome, Loss):
+                entry = LogEntry(ordinal, position, b"", str(outcome))
+            else:
+                entry = LogEntry(ordinal, position, outcome)
+            self.space.append(logged.log, entry)
+            touched[logged] = None
+
+    def _route(self, change: Change) -> list[LoggedTopic]:
+        operation, namespace = change.operation, change.namespace
+        if operation in DATA_OPERATIONS:
+            return list(self._by_namespace.get(namespace, ())) if namespace else []
+        if operation not in COLLECTION_GONE_OPERATIONS and operation != "invalidate":
+            return []
+        if namespace is None:
+            return list(self.topics.values())
+        if not namespace.collection:
+            return [
+                logged
+                for key, there in self._by_namespace.items()
+                if key.database == namespace.database
+                for logged in there
+            ]
+        routed = list(self._by_namespace.get(namespace, ()))
+        if change.renamed_to is not None and change.renamed_to != namespace:
+            routed += self._by_namespace.get(change.renamed_to, ())
+        return routed
+
+    def _outcome(self, logged: LoggedTopic, change: Change) -> bytes | Loss | None:
+        """The frame of a change for a topic.
+
+        A rename onto a watched name brings documents that no event announced, so the topic cannot be continued;
+        the invalidate behind that rename would tell its clients to hold nothing, and is swallowed.
+        """
+        if change.operation == "rename" and change.renamed_to == logged.topic.namespace:
+            logged.adopted = True
+            return Loss("event_unavailable")
+        if change.operation == "invalidate" and logged.adopted:
+            logged.adopted = False
+            return None
+        return self._build(logged.topic, change)
+
+    def slowest_cursor(self) -> int | None:
+        """The least cursor of the located readers, None without any."""
+        cursors = [
+            reader.cursor
+            for logged in self.topics.values()
+            for reader in logged.readers
+            if reader.place is Place.CATCHING or reader.place is Place.LIVE
+        ]
+        return min(cursors, default=None)
+
+    def trim(self, ring_records: int, log_bytes: int) -> None:
+        """Rule 12: a catch-up tail keeps what its slowest located reader still needs; a live tail keeps its limits."""
+        keep_after = None if self.is_live else self.slowest_cursor()
+        self.ring.trim(ring_records, keep_after)
+        self.space.trim(log_bytes, keep_after)
+
+    def over(self, ring_records: int, log_bytes: int) -> bool:
+        """Whether a catch-up tail must stop reading until its readers move on."""
+        return len(self.ring) > ring_records or self.space.size_bytes > log_bytes

@@ -1,0 +1,130 @@
+"""The topic log: what one topic can replay from memory, as frames that are ready to be sent.
+
+A log begins at an ordinal of its tail (`start`): every match after it is in the log. A subscription is a cursor into
+it, so replay and live are the same read, and a client that is slow is only a cursor that points further back. The
+bound is on the bytes of all logs of a tail together (`LogSpace`): the oldest frame goes first, whoever owns it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+import msgspec
+
+from feedsvc.core.positions import Position
+
+_ENTRY_OVERHEAD_BYTES = 200
+"""What an entry costs beside its frame: the struct, two list slots and the frame object's header, rounded up."""
+_COMPACT_AT = 64
+_MAX_ENTRIES_A_READ = 512
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """One match. `loss` is a resync reason instead of a frame: whoever reaches it is lost for that reason."""
+
+    ordinal: int
+    position: Position
+    frame: bytes
+    loss: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.frame) + _ENTRY_OVERHEAD_BYTES
+
+
+class TopicLog:
+    """The matches of one topic on one tail after ordinal `start`, in order."""
+
+    __slots__ = ("_entries", "_first", "_ordinals", "size_bytes", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.size_bytes = 0
+        self._entries: list[LogEntry] = []
+        self._ordinals: list[int] = []
+        self._first = 0
+
+    def __len__(self) -> int:
+        return len(self._entries) - self._first
+
+    def append(self, entry: LogEntry) -> None:
+        self._entries.append(entry)
+        self._ordinals.append(entry.ordinal)
+        self.size_bytes += entry.size_bytes
+
+    def after(self, ordinal: int, limit_bytes: int) -> list[LogEntry]:
+        """The next entries behind a cursor: at least one if there is any, then up to `limit_bytes` of frames."""
+        ordinals = self._ordinals
+        if not ordinals or ordinals[-1] <= ordinal:
+            return []
+        index = bisect_right(ordinals, ordinal, self._first)
+        taken: list[LogEntry] = []
+        size_bytes = 0
+        for entry in self._entries[index : index + _MAX_ENTRIES_A_READ]:
+            size_bytes += len(entry.frame)
+            if taken and size_bytes > limit_bytes:
+                break
+            taken.append(entry)
+        return taken
+
+    def next_ordinal(self, ordinal: int) -> int | None:
+        """The ordinal of the first entry behind a cursor."""
+        ordinals = self._ordinals
+        if not ordinals or ordinals[-1] <= ordinal:
+            return None
+        return ordinals[bisect_right(ordinals, ordinal, self._first)]
+
+    def oldest_ordinal(self) -> int:
+        """IndexError where the log is empty."""
+        return self._ordinals[self._first]
+
+    def drop_oldest(self) -> int:
+        """Forget one entry, the log now starts at its ordinal; returns the bytes that this set free."""
+        entry = self._entries[self._first]
+        self.start = entry.ordinal
+        self.size_bytes -= entry.size_bytes
+        self._first += 1
+        if self._first == len(self._entries) or (self._first >= _COMPACT_AT and self._first * 2 >= len(self._entries)):
+            del self._entries[: self._first]
+            del self._ordinals[: self._first]
+            self._first = 0
+        return entry.size_bytes
+
+    def clear(self) -> int:
+        """Forget everything; for a log whose topic has no subscription left. Returns the bytes set free."""
+        freed = self.size_bytes
+        self._entries.clear()
+        self._ordinals.clear()
+        self._first = self.size_bytes = 0
+        return freed
+
+
+class LogSpace:
+    """The bytes that all logs of one tail share. `order` holds a log once for each entry, in order of arrival."""
+
+    __slots__ = ("_order", "size_bytes")
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._order: deque[TopicLog] = deque()
+
+    def append(self, log: TopicLog, entry: LogEntry) -> None:
+        log.append(entry)
+        self._order.append(log)
+        self.size_bytes += entry.size_bytes
+
+    def trim(self, limit_bytes: int, keep_after: int | None = None) -> None:
+        """Forget the oldest entries over `limit_bytes`, but none with an ordinal greater than `keep_after`."""
+        order = self._order
+        while order and (self.size_bytes > limit_bytes or not order[0]):
+            log = order[0]
+            if log:
+                if keep_after is not None and log.oldest_ordinal() > keep_after:
+                    return
+                self.size_bytes -= log.drop_oldest()
+            order.popleft()
+
+    def forget(self, log: TopicLog) -> None:
+        """Empty a log whose topic has left the tail; what `order` still holds of it goes when it comes first."""
+        self.size_bytes -= log.clear()
