@@ -8,6 +8,6 @@ from hypothesis import HealthCheck, settings
 
 # Examples are bounded by number, never by time: the machine is shared and a slow example is not a wrong one.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# A run that nobody watches must not fail by chance on a change that has nothing to do with it; `make verify` searches.
+# A run that nobody watches must not fail by chance on a change that has nothing to do with it; developers search.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
