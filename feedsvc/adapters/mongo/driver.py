@@ -1,0 +1,164 @@
+"""MongoDB behind the port `ChangeSource`, with PyMongo's async API.
+
+Two clients: one pool for streams, which hold a connection nearly all the time, and one for everything else, so that
+an oplog query never waits behind a hundred idle streams. Both belong to the loop in which `start()` ran.
+
+Streams are never filtered: a `$match` on documents can make a stream impossible to resume, and the lookup is
+repeated at resume and may differ (docs of MongoDB, "Change Streams Production Recommendations"). They open with
+`startAfter`, never `resumeAfter`, which refuses the token of an invalidate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from bson import Timestamp
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient
+
+from feedsvc.adapters.mongo import oplog
+from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
+from feedsvc.adapters.mongo.seek import Seek
+from feedsvc.adapters.mongo.stream import MongoStream, Upstream
+from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
+from feedsvc.core.changes import TailScope
+from feedsvc.core.positions import Position, timestamp_parts
+from feedsvc.ports import CollectionInfo, OplogWindow, PositionLost, SourceUnavailable
+
+_POOL_HEADROOM = 4
+"""Connections beyond one per stream: opening the next stream and killing cursors while all others wait."""
+
+_BATCH_EVENTS = 1_000
+"""Per reply; unlimited, a catch-up would collect 16 MB before its first event is seen."""
+
+T = TypeVar("T")
+
+
+class MongoSource:
+    """`ports.ChangeSource` over a replica set or a sharded cluster.
+
+    `max_streams`: how many streams may be open at once. `await_s`: how long the server waits before it answers
+    "nothing new"; it bounds idle progress and closing. `server_selection_s`: how long an operation looks for a
+    usable server. `socket_s`: after how long a silent connection counts as dead; a stream that scans a long stretch
+    of oplog without a match is silent too.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        max_streams: int,
+        await_s: float = 1.0,
+        max_reads: int = 32,
+        server_selection_s: float = 5.0,
+        socket_s: float = 60.0,
+    ) -> None:
+        self._uri = uri
+        self._await_s = await_s
+        self._max_streams = max_streams
+        self._max_reads = max_reads
+        self._options: dict[str, Any] = {
+            "appname": "feedsvc",
+            "datetime_conversion": "DATETIME_MS",
+            "serverSelectionTimeoutMS": int(server_selection_s * 1000),
+            "socketTimeoutMS": int((await_s + socket_s) * 1000),
+        }
+        self._streams: AsyncMongoClient[RawBSONDocument] | None = None
+        self._reads: AsyncMongoClient[dict[str, Any]] | None = None
+
+    async def start(self) -> None:
+        """Create the clients in the running loop. Does not wait for MongoDB: each call finds out by itself."""
+        try:
+            # A deployment's stream takes codec and read concern from its client, so all streams do.
+            self._streams = AsyncMongoClient(
+                self._uri,
+                document_class=RawBSONDocument,
+                readConcernLevel="majority",
+                maxPoolSize=self._max_streams + _POOL_HEADROOM,
+                **self._options,
+            )
+            self._reads = AsyncMongoClient(self._uri, maxPoolSize=self._max_reads, **self._options)
+        except Exception as error:
+            raise classify(error) from None
+
+    async def close(self) -> None:
+        """Close both clients; streams that are still open fail."""
+        for client in (self._streams, self._reads):
+            if client is not None:
+                await client.close()
+
+    @property
+    def reads(self) -> AsyncMongoClient[dict[str, Any]]:
+        """The client for everything but streams; its documents decode as `decode.BODY_CODEC` says."""
+        if self._reads is None:
+            raise SourceUnavailable("the source has not been started")
+        return self._reads
+
+    async def open(self, scope: TailScope, position: Position) -> MongoStream:
+        return await self._classified(self._open(scope, position))
+
+    async def operation_time(self) -> int:
+        return await self._classified(oplog.operation_time(self.reads))
+
+    async def describe(self, database: str, collection: str) -> CollectionInfo:
+        return await self._classified(oplog.describe(self.reads, database, collection))
+
+    async def oplog_window(self) -> OplogWindow | None:
+        return await self._classified(oplog.oplog_window(self.reads))
+
+    async def identity(self) -> str:
+        return await self._classified(oplog.identity(self.reads))
+
+    async def _classified(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except Exception as error:
+            raise classify(error) from None
+
+    async def _open(self, scope: TailScope, position: Position) -> MongoStream:
+        if not opens_by_time(position):
+            upstream = await self._watch(scope, start_after=start_after(position))
+            return MongoStream(upstream, scope.level, position, await_s=self._await_s)
+        upstream = await self._open_by_time(scope, position.cluster_time)
+        seek = None if position.is_boundary else Seek(position)
+
+        async def reopen(found: Position) -> Upstream:
+            return await self._watch(scope, start_after=start_after(found))
+
+        return MongoStream(upstream, scope.level, position, await_s=self._await_s, seek=seek, reopen=reopen)
+
+    async def _open_by_time(self, scope: TailScope, cluster_time: int) -> Upstream:
+        """Open at a time and make sure that the oplog still holds it: SecantusDB starts from its oldest entry
+        without a word. An oplog that was empty before has lost nothing; one that may not be read is trusted."""
+        before = await oplog.oplog_first(self.reads)
+        seconds, increment = timestamp_parts(cluster_time)
+        upstream = await self._watch(scope, start_at_operation_time=Timestamp(seconds, increment))
+        try:
+            first = None if before is None else await oplog.oplog_first(self.reads)
+            if first is not None and first > cluster_time:
+                raise PositionLost("the oplog no longer reaches this time", HISTORY_LOST, history=True)
+        except BaseException:
+            await asyncio.shield(upstream.close())
+            raise
+        return upstream
+
+    async def _watch(self, scope: TailScope, **start: Any) -> Upstream:
+        """A change stream of the scope with the options that every stream has, and where it starts."""
+        client = self._streams
+        if client is None:
+            raise SourceUnavailable("the source has not been started")
+        target: Any = client
+        if scope.level != "deployment":
+            target = client[scope.database]
+        if scope.level == "collection":
+            target = target[scope.collection]
+        stream: Upstream = await target.watch(
+            full_document="updateLookup",
+            full_document_before_change="whenAvailable",
+            max_await_time_ms=int(self._await_s * 1000),
+            batch_size=_BATCH_EVENTS,
+            **start,
+        )
+        return stream

@@ -1,0 +1,107 @@
+"""The other ports in memory: connection, verifier, clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from feedsvc.ports import AuthError, Claims
+from feedsvc.testing.oplog import START
+
+
+class MemoryConnection:
+    """`ports.Connection` that keeps what it is given.
+
+    `room` is how many more frames it takes before it stops being writable; None is without limit.
+    """
+
+    def __init__(self, *, room: int | None = None) -> None:
+        self.frames: list[bytes] = []
+        self.writes = 0
+        self.closed: tuple[int, str] | None = None
+        self._room = room
+        self._open = True
+        self._callback: Callable[[], None] | None = None
+
+    @property
+    def writable(self) -> bool:
+        return self._open and self.closed is None and (self._room is None or self._room > 0)
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        if self.closed is not None:
+            return
+        self.writes += 1
+        self.frames.extend(frames)
+        if self._room is not None:
+            self._room -= len(frames)
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def close(self, code: int, reason: str = "") -> None:
+        if self.closed is None:
+            self.closed = (code, reason)
+
+    def set_writable(self, writable: bool) -> None:
+        """Open or shut the transport; turning writable runs the callback."""
+        before = self.writable
+        self._open = writable
+        self._notify(before)
+
+    def set_room(self, room: int | None) -> None:
+        """How many more frames fit; making room where there was none runs the callback."""
+        before = self.writable
+        self._room = room
+        self._notify(before)
+
+    def _notify(self, before: bool) -> None:
+        if self.writable and not before and self._callback is not None:
+            self._callback()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The frames so far as JSON objects."""
+        return [msgspec.json.decode(frame) for frame in self.frames]
+
+    def take(self) -> list[dict[str, Any]]:
+        """`messages()`, and forget them."""
+        messages = self.messages()
+        self.frames.clear()
+        return messages
+
+
+class MemoryVerifier:
+    """`ports.Verifier` over a table; an `AuthError` as the value is raised, an unknown JWT is `auth_invalid`."""
+
+    def __init__(self, known: Mapping[str, Claims | AuthError] | None = None) -> None:
+        self.known: dict[str, Claims | AuthError] = dict(known or {})
+
+    async def verify(self, jwt: str) -> Claims:
+        found = self.known.get(jwt)
+        if found is None:
+            raise AuthError("auth_invalid", "The JWT is not valid here.")
+        if isinstance(found, AuthError):
+            raise found
+        return found
+
+
+class ManualClock:
+    """`ports.Clock` that moves when told. `wall` starts at the time of a new oplog."""
+
+    def __init__(self, *, monotonic: float = 0.0, wall: float = float(START >> 32)) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def wall(self) -> float:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        """Move both clocks on; they never go back."""
+        if seconds < 0:
+            raise ValueError("a clock does not go back")
+        self._monotonic += seconds
+        self._wall += seconds

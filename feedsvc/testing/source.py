@@ -1,0 +1,77 @@
+"""`ports.ChangeSource` in memory: one instance's view of a `MemoryOplog`."""
+
+from __future__ import annotations
+
+from feedsvc.core.changes import TailScope
+from feedsvc.core.positions import Position
+from feedsvc.ports import CollectionInfo, OplogWindow, SourceError
+from feedsvc.testing.oplog import MemoryOplog
+from feedsvc.testing.stream import MemoryStream
+
+
+class MemorySource:
+    """`ports.ChangeSource` over a `MemoryOplog`: one instance's view of it.
+
+    `max_records` bounds the records of one read; it may cut inside a transaction, never between a drop and its
+    synthesised invalidate.
+    """
+
+    def __init__(self, oplog: MemoryOplog, *, max_records: int = 1_000) -> None:
+        self.oplog = oplog
+        self.max_records = max_records
+        self.opened: list[tuple[TailScope, Position]] = []
+        """Every `open` so far, failed ones too."""
+        self._limit: int | None = None
+        self._open_faults: list[SourceError] = []
+        self._read_faults: list[SourceError] = []
+
+    @property
+    def visible(self) -> int:
+        """The number after the last entry that this source sees."""
+        return self.oplog.end if self._limit is None else min(self._limit, self.oplog.end)
+
+    def see_only(self, end: int | None) -> None:
+        """Lag: see the entries before number `end` only (moved back to where a cluster time begins); None sees all."""
+        if end is not None:
+            end = max(end, self.oplog.first + 1)
+            while self.oplog.first + 1 < end < self.oplog.end and self.oplog.splits(end):
+                end -= 1
+        self._limit = end
+        self.oplog.wake()
+
+    def fail_next_read(self, error: SourceError) -> None:
+        """The next read of any stream of this source raises `error`, a waiting one at once."""
+        self._read_faults.append(error)
+        self.oplog.wake()
+
+    def fail_next_open(self, error: SourceError) -> None:
+        self._open_faults.append(error)
+
+    def take_read_fault(self) -> SourceError | None:
+        return self._read_faults.pop(0) if self._read_faults else None
+
+    async def open(self, scope: TailScope, position: Position) -> MemoryStream:
+        return self.open_now(scope, position)
+
+    def open_now(self, scope: TailScope, position: Position) -> MemoryStream:
+        """`open` without a loop."""
+        self.opened.append((scope, position))
+        if self._open_faults:
+            raise self._open_faults.pop(0)
+        return MemoryStream(self, scope, position)
+
+    async def operation_time(self) -> int:
+        return self.operation_time_now()
+
+    def operation_time_now(self) -> int:
+        """The cluster time of the last entry that this source sees."""
+        return self.oplog.entry(max(self.visible - 1, self.oplog.first)).cluster_time
+
+    async def describe(self, database: str, collection: str) -> CollectionInfo:
+        return CollectionInfo(images=self.oplog.images(database, collection))
+
+    async def oplog_window(self) -> OplogWindow | None:
+        return OplogWindow(self.oplog.entry(self.oplog.first).cluster_time, self.operation_time_now())
+
+    async def identity(self) -> str:
+        return self.oplog.name
