@@ -121,6 +121,15 @@ _TABLE: tuple[Limit, ...] = (
         "What one resume may read from the oplog; beyond it fetching the state is cheaper.",
         "MAX_REPLAY_BYTES",
     ),
+    Limit(
+        "jwt_leeway_s",
+        30,
+        "seconds",
+        "For `nbf` and `iat`: clocks of issuers differ by seconds. `exp` has none.",
+        "FEEDSVC_JWT_LEEWAY",
+        minimum=0,
+        maximum=300,
+    ),
     _per_policy(
         "connections_per_tenant",
         20_000,
@@ -239,6 +248,7 @@ class Limits(msgspec.Struct, frozen=True):
     log_bytes: int = _whole("log_bytes")
     max_event_bytes: int = _whole("max_event_bytes")
     max_replay_bytes: int = _whole("max_replay_bytes")
+    jwt_leeway_s: float = _seconds("jwt_leeway_s")
     connections_per_tenant: int = _whole("connections_per_tenant")
     subscriptions_per_connection: int = _whole("subscriptions_per_connection")
     topics_per_tenant: int = _whole("topics_per_tenant")

@@ -51,7 +51,7 @@ class JwtKey(msgspec.Struct, frozen=True):
                 ["the JWT secret is a public key; give it as the public key, not as the secret"]
             )
         chosen = _choose(tuple(SECRET_MIN_BYTES), algorithms, "a secret")
-        key_bytes = secret.encode()
+        key_bytes = _bytes_of(secret)
         needed_bytes = max(SECRET_MIN_BYTES[algorithm] for algorithm in chosen)
         if len(key_bytes) < needed_bytes:
             raise JwtKeyError(
@@ -92,11 +92,11 @@ def jwt_key_problems(secret: str | None, public_key: str | None, algorithms: Seq
     return []
 
 
-def load_signing_key(key: str) -> tuple[str | AllowedPrivateKeys, str]:
+def load_signing_key(key: str) -> tuple[bytes | AllowedPrivateKeys, str]:
     """A secret or a PEM private key, with its default algorithm. Raises `JwtKeyError`."""
     text = unescaped_pem(key)
     if "PRIVATE KEY-----" not in text:
-        return key, JwtKey.from_secret(key).algorithms[0]
+        return _bytes_of(key), JwtKey.from_secret(key).algorithms[0]
     try:
         private_key = load_pem_private_key(text.encode(), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -113,6 +113,11 @@ def load_signing_key(key: str) -> tuple[str | AllowedPrivateKeys, str]:
 def unescaped_pem(text: str) -> str:
     r"""A PEM as environment files carry it: line breaks may be written `\n`."""
     return text.strip().replace("\\n", "\n")
+
+
+def _bytes_of(secret: str) -> bytes:
+    """The bytes that the environment held, where they are not UTF-8 too (`os.environ` escapes those)."""
+    return secret.encode("utf-8", "surrogateescape")
 
 
 def _curve_family(curve: ec.EllipticCurve) -> tuple[str, ...]:
@@ -135,7 +140,7 @@ def _choose(family: tuple[str, ...], wanted: Sequence[str], kind: str) -> tuple[
 def _reads_as_public_key(secret: str) -> bool:
     """Whether a secret is PEM, SSH, DER, DER in base64, or a JWK (set) in JSON, of a key or certificate."""
     text = unescaped_pem(secret)
-    candidates = [secret.encode(), text.encode(), secret.encode("latin-1", "replace")]
+    candidates = [_bytes_of(secret), _bytes_of(text), secret.encode("latin-1", "replace")]
     try:
         candidates.append(base64.b64decode("".join(text.split()), validate=True))
     except (binascii.Error, ValueError):

@@ -35,7 +35,7 @@ class JwtVerifier:
         *,
         issuer: str | None = None,
         audiences: Sequence[str] = (),
-        leeway_s: float = 30.0,
+        leeway_s: float = float(LIMITS["jwt_leeway_s"].default),
         clock_wall: Callable[[], float],
         max_bytes: int = int(LIMITS["jwt_bytes"].default),
     ) -> None:
