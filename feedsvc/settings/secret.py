@@ -23,6 +23,9 @@ class Secret(Generic[SecretValue]):
     def __repr__(self) -> str:
         return "***"
 
+    def __format__(self, format_spec: str) -> str:
+        return "***"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented

@@ -96,7 +96,9 @@ async def refusal(check: JwtVerifier, jwt: str) -> AuthError:
 async def test_the_claims_of_a_valid_jwt() -> None:
     """Subject, end, scopes and the whole payload come back."""
     claims = await strict().verify(hmac_jwt({**GOOD, "scope": "orders:read  a"}))
-    assert claims == Claims("u1", NOW + 60, frozenset({"orders:read", "a"}), {**GOOD, "scope": "orders:read  a"})
+    assert claims == Claims(
+        "u1", NOW + 60, frozenset({"orders:read", "a"}), {**GOOD, "scope": "orders:read  a"}
+    )
 
 
 @pytest.mark.parametrize("algorithm", PRIVATE_KEYS)
@@ -146,7 +148,9 @@ async def test_keys_named_by_the_header_are_not_used(header: str) -> None:
     assert "signature" in error.message
 
 
-@pytest.mark.parametrize("header", [{"crit": ["b64"], "b64": True}, {"crit": ["exp"]}, {"crit": []}, {"b64": False}])
+@pytest.mark.parametrize(
+    "header", [{"crit": ["b64"], "b64": True}, {"crit": ["exp"]}, {"crit": []}, {"b64": False}]
+)
 async def test_critical_extensions_are_refused(header: dict[str, Any]) -> None:
     """RFC 7515 section 4.1.11: an extension that is not understood makes the JWT invalid."""
     assert (await refusal(verifier(), hmac_jwt(GOOD, **header))).code == "auth_invalid"
@@ -188,7 +192,9 @@ async def test_audience_does_not_match(audience: object) -> None:
     assert "aud" in error.message
 
 
-@pytest.mark.parametrize("issuer", ["https://issuer.exampl", ISSUER + "/", "https", "", [ISSUER], None, 5, {ISSUER: 1}])
+@pytest.mark.parametrize(
+    "issuer", ["https://issuer.exampl", ISSUER + "/", "https", "", [ISSUER], None, 5, {ISSUER: 1}]
+)
 async def test_issuer_does_not_match(issuer: object) -> None:
     """AUT-07: the issuer is one exact string."""
     error = await refusal(strict(), hmac_jwt({**GOOD, "iss": issuer}))
@@ -249,7 +255,14 @@ async def test_subject_must_be_a_string(subject: object) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "expected"),
-    [("a b", {"a", "b"}), (["a", "b c"], {"a", "b c"}), ("", set()), ([], set()), (None, set()), ("a\tb", {"a\tb"})],
+    [
+        ("a b", {"a", "b"}),
+        (["a", "b c"], {"a", "b c"}),
+        ("", set()),
+        ([], set()),
+        (None, set()),
+        ("a\tb", {"a\tb"}),
+    ],
 )
 async def test_scopes(scope: object, expected: set[str]) -> None:
     """`scope` is a string split at spaces, or an array; `scp` is another product's claim."""
@@ -278,7 +291,9 @@ async def test_size_is_bounded() -> None:
     assert "8192" in error.message
 
 
-@given(st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}(\.[A-Za-z0-9_=-]{0,40}){1,4}", fullmatch=True))
+@given(
+    st.text(max_size=200) | st.from_regex(r"[A-Za-z0-9_-]{0,40}(\.[A-Za-z0-9_=-]{0,40}){1,4}", fullmatch=True)
+)
 async def test_garbage_is_refused(jwt: str) -> None:
     """Whatever a peer sends ends in `auth_invalid`."""
     assert (await refusal(verifier(), jwt)).code == "auth_invalid"
@@ -295,7 +310,12 @@ async def test_each_changed_byte_is_refused(index: int, change: int) -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [{**GOOD, "exp": NOW - 5}, {**GOOD, "aud": "confidential"}, {**GOOD, "scope": 77123}, {**GOOD, "sub": {"a": "b"}}],
+    [
+        {**GOOD, "exp": NOW - 5},
+        {**GOOD, "aud": "confidential"},
+        {**GOOD, "scope": 77123},
+        {**GOOD, "sub": {"a": "b"}},
+    ],
 )
 async def test_messages_tell_nothing(payload: dict[str, Any]) -> None:
     """AUT-10: neither the JWT nor a value of its payload is in the message."""

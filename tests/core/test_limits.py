@@ -62,8 +62,8 @@ def test_document_contains_the_table() -> None:
 def test_the_filter_parser_has_the_bounds_of_the_table() -> None:
     """The parser states its bounds itself; they are those of the table."""
     limits = Limits()
-    assert (parse.MAX_FILTER_BYTES, parse.MAX_DEPTH, parse.MAX_IN_VALUES) == (
+    assert (
         limits.filter_bytes,
         limits.filter_depth,
         limits.filter_in_values,
-    )
+    ) == (parse.MAX_FILTER_BYTES, parse.MAX_DEPTH, parse.MAX_IN_VALUES)

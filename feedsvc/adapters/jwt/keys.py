@@ -25,6 +25,10 @@ _RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _RSA_MIN_BITS = 2048
 _CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512", "secp256k1": "ES256K"}
 
+_ALL_ALGORITHMS = frozenset(
+    {*SECRET_MIN_BYTES, *_RSA_ALGORITHMS, *_CURVE_ALGORITHMS.values(), "EdDSA", "none"}
+)
+
 
 class JwtKeyError(ValueError):
     """The key or the list of algorithms cannot be used. `problems` are for the operator and hold no key."""
