@@ -135,8 +135,10 @@ def _choose(family: tuple[str, ...], wanted: Sequence[str], kind: str) -> tuple[
         raise JwtKeyError([f"{kind} has no JWT algorithm"])
     foreign = [algorithm for algorithm in wanted if algorithm not in family]
     if foreign:
+        # An unknown name is not repeated: it may be a secret that stands in the wrong variable.
+        names = [name if name in _ALL_ALGORITHMS else "unknown" for name in foreign]
         raise JwtKeyError(
-            [f"JWT algorithm {name!r} does not fit {kind}: {', '.join(family)}" for name in foreign]
+            [f"JWT algorithm {name} does not fit {kind}: {', '.join(family)}" for name in names]
         )
     return tuple(dict.fromkeys(wanted)) or family[:1]
 
