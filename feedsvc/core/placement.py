@@ -20,13 +20,12 @@ from feedsvc.core.tail import Build, LoggedTopic, Tail
 
 
 class Placement:
-    """All subscriptions of one scope. `changed` runs after every call that may have work for the runtime: a catch-up
-    tail to open (`next_opening`), to close (`close_catch_up`) or to go on reading (`is_full`)."""
+    """All subscriptions of one scope. `build` makes the frames of a change; see `core.tail.Build`."""
 
-    def __init__(self, limits: PlacementLimits, build: Build, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, limits: PlacementLimits, build: Build) -> None:
         self._places = Places(limits)
         self._build = build
-        self._changed = changed
+        self._changed: Callable[[], None] = lambda: None
         self._busy = False
         self._deferred: list[Callable[[], None]] = []
 
@@ -41,6 +40,14 @@ class Placement:
     @property
     def subscriptions(self) -> int:
         return len(self._places.subscriptions)
+
+    def all_subscriptions(self) -> list[Subscription]:
+        return list(self._places.subscriptions)
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Run `changed` after every call that may have work for the runtime: a catch-up tail to open
+        (`next_opening`), to close (`close_catch_up`) or to read on (`is_full`)."""
+        self._changed = changed
 
     def live_opened(self, start: Position) -> None:
         """The live tail's first opening, at the current operation time (rule 5)."""
@@ -163,7 +170,9 @@ class Placement:
                     places.lose(subscription, places.told_reason(subscription, reason))
             for subscription in concerned:
                 at = subscription.at
-                if at is not None and (at.same_as(start) or (history and at.cluster_time <= start.cluster_time)):
+                if at is not None and (
+                    at.same_as(start) or (history and at.cluster_time <= start.cluster_time)
+                ):
                     places.lose(subscription, places.told_reason(subscription, reason))
                 elif tail is not None:
                     places.enqueue(subscription)

@@ -27,7 +27,7 @@ from feedsvc.core.tail import LoggedTopic, Tail
 
 
 class PlacementLimits(msgspec.Struct, frozen=True):
-    """Bounds of one placement; a tail may pass the first two by one batch. `write_bytes`: frames joined in one write."""
+    """Bounds; a tail may pass the first two by one batch. `write_bytes`: frames joined in one write."""
 
     ring_records: int = 10_000
     log_bytes: int = 64 << 20

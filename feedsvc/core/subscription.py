@@ -54,13 +54,17 @@ class Outlet(Protocol):
 
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None: ...
 
+    def too_slow(self, subscription: Subscription) -> None:
+        """The connection holds up a catch-up tail that others share (rule 12): close it with 4201."""
+        ...
+
 
 class Subscription:
     """State of one subscription. Only `Placement` writes to it.
 
     `at` is the position of its cursor, noted at every frame written and whenever it is idle at the head: falling
     off the log continues from there, not from the client's token. `told` is the last position its client was
-    given. `reason` says why it is LOST. `strict`: at joining, `at` was surely not before what the catch-up tail had read.
+    given. `reason` says why it is LOST. `strict`: when it joined, `at` was surely not before what that tail had read.
     """
 
     __slots__ = (

@@ -85,7 +85,9 @@ class TopicLog:
         self.start = entry.ordinal
         self.size_bytes -= entry.size_bytes
         self._first += 1
-        if self._first == len(self._entries) or (self._first >= _COMPACT_AT and self._first * 2 >= len(self._entries)):
+        if self._first == len(self._entries) or (
+            self._first >= _COMPACT_AT and self._first * 2 >= len(self._entries)
+        ):
             del self._entries[: self._first]
             del self._ordinals[: self._first]
             self._first = 0

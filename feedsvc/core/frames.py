@@ -1,0 +1,109 @@
+"""Frames of events: a change becomes, once per topic, the bytes that all its subscribers receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from bson.timestamp import Timestamp
+
+from feedsvc.core.changes import DATA_OPERATIONS, Change, UndecodableError
+from feedsvc.core.membership import ChangeView, Decision, decide
+from feedsvc.core.positions import Position, timestamp_parts
+from feedsvc.core.subscription import TopicKey
+from feedsvc.core.tail import Loss
+from feedsvc.core.tokens import TokenSealer
+from feedsvc.core.topics import Topic
+
+
+class FrameBuilder:
+    """Builds `event` frames.
+
+    `encode_json` turns a tree of BSON values into relaxed Extended JSON and raises `UndecodableError` for what JSON
+    cannot carry. `failed` is told of an unexpected exception, after which that topic alone is lost
+    (`event_unavailable`): a change that one topic cannot read must not stop the others.
+    """
+
+    def __init__(
+        self,
+        sealer: TokenSealer,
+        source: bytes,
+        encode_json: Callable[[object], bytes],
+        max_event_bytes: int,
+        failed: Callable[[Topic, Exception], None],
+    ) -> None:
+        self._sealer = sealer
+        self._source = source
+        self._encode_json = encode_json
+        self._max_event_bytes = max_event_bytes
+        self._failed = failed
+        self._view: ChangeView | None = None
+
+    def seal(self, topic: Topic, position: Position) -> str:
+        """The resume token of a position for a topic."""
+        return self._sealer.seal(topic.tenant, topic.binding, self._source, position)
+
+    def build(self, topic: TopicKey, change: Change) -> bytes | Loss | None:
+        """The frame of a change for a topic, None where it does not see it, or why it is lost. Never raises."""
+        assert isinstance(topic, Topic)
+        try:
+            return self._build(topic, change)
+        except UndecodableError:
+            return Loss("event_unavailable")
+        except Exception as error:
+            self._failed(topic, error)
+            return Loss("event_unavailable")
+
+    def _build(self, topic: Topic, change: Change) -> bytes | Loss | None:
+        view = self._view
+        if view is None or view.change is not change:
+            view = self._view = ChangeView(change)
+        decision: Decision | None = None
+        if change.operation in DATA_OPERATIONS:
+            outcome = decide(topic, view)
+            if not isinstance(outcome, Decision):
+                return outcome
+            decision = outcome
+        event = self._head(topic, view)
+        if decision is None:
+            return self._encoded(topic, event)
+        if decision.document is not None:
+            event["fullDocument"] = topic.projection.apply(decision.document)
+        if decision.update is not None and change.operation == "update":
+            update = topic.projection.apply_update(decision.update)
+            if update is not None:
+                event["updateDescription"] = update
+        if decision.membership is not None:
+            event["membership"] = decision.membership
+        frame = self._encoded(topic, event)
+        if len(frame) <= self._max_event_bytes:
+            return frame
+        event.pop("fullDocument", None)
+        event.pop("updateDescription", None)
+        event["truncated"] = True
+        return self._encoded(topic, event)
+
+    def _head(self, topic: Topic, view: ChangeView) -> dict[str, Any]:
+        change = view.change
+        position = change.position
+        event: dict[str, Any] = {
+            "_id": self.seal(topic, position),
+            "operationType": change.operation,
+            "clusterTime": Timestamp(*timestamp_parts(position.cluster_time)),
+        }
+        if change.operation in DATA_OPERATIONS:
+            body = view.body
+            if body.wall_time_ms is not None:
+                event["wallTime"] = DatetimeMS(body.wall_time_ms)
+            event["ns"] = {"coll": topic.namespace.collection}
+            key = body.document_key
+            if key is None or "_id" not in key:
+                raise UndecodableError("a change without the _id of its document")
+            event["documentKey"] = {"_id": key["_id"]}
+        else:
+            event["ns"] = {"coll": topic.namespace.collection}
+        return event
+
+    def _encoded(self, topic: Topic, event: dict[str, Any]) -> bytes:
+        return self._encode_json({"type": "event", "topic": topic.topic_id, "event": event})

@@ -1,0 +1,311 @@
+"""The protocol side of one connection: what a frame means now, what is due, and when.
+
+Input: `receive` (a text frame), `verified` / `refused_auth` (the answer to `Verify`), `settled` (the `Subscribe` was
+dealt with) and `tick`. Output: effects, in the order in which the shell must carry them out. The session never waits
+and owns no timer: `next_deadline` says when to call `tick`.
+
+States::
+
+    WAITING  --auth frame--> VERIFYING --ok--> OPEN      first frame; anything else closes with 4000, silence with 4100
+    OPEN     --auth frame--> (busy)    --ok--> OPEN      a refresh: same tenant and subject, or the old expiry stays
+    any      --close-------> CLOSED                      nothing is said after a Close effect
+
+While a `Verify` or a `Subscribe` is under way the session is busy: frames behind it wait in order, up to a bound.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from feedsvc.core import messages
+from feedsvc.core.errors import Refusal, close_code
+from feedsvc.core.limits import Limits
+from feedsvc.core.messages import Frame
+
+_MINUTE_S = 60.0
+_MESSAGE_TOO_BIG = 1009
+_RATE_RETRY_MS = 5_000
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Whom a connection speaks for. `expires_at` is epoch seconds."""
+
+    tenant: str
+    subject: str | None
+    scopes: frozenset[str]
+    claims: Mapping[str, Any]
+    expires_at: float
+
+
+class Send(msgspec.Struct, frozen=True):
+    frame: Frame
+
+
+class Verify(msgspec.Struct, frozen=True):
+    """Verify the JWT, then call `verified` or `refused_auth`."""
+
+    jwt: str
+
+
+class Reauthorize(msgspec.Struct, frozen=True):
+    """The claims changed: apply the policy anew to every subscription."""
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Resolve and attach the subscription, then call `settled`."""
+
+    frame: messages.Subscribe
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """End a subscription; nothing of its topic may be sent after this."""
+
+    topic: str
+
+
+class CheckpointDue(msgspec.Struct, frozen=True):
+    pass
+
+
+class HeartbeatDue(msgspec.Struct, frozen=True):
+    pass
+
+
+class Close(msgspec.Struct, frozen=True):
+    code: int
+    reason: str
+
+
+Effect = Send | Verify | Reauthorize | Open | Drop | CheckpointDue | HeartbeatDue | Close
+
+
+class State(enum.Enum):
+    WAITING = "waiting"
+    VERIFYING = "verifying"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Session:
+    """`now` arguments are monotonic seconds, `wall` epoch seconds. `jitter` in [0, 1) spreads deadlines."""
+
+    def __init__(self, connection_id: str, server: str, limits: Limits, *, now: float, jitter: float) -> None:
+        self.state = State.WAITING
+        self.principal: Principal | None = None
+        self.topics: set[str] = set()
+        """Topic ids that this connection holds; the shell adds and removes them."""
+        self._connection_id = connection_id
+        self._server = server
+        self._limits = limits
+        self._jitter = jitter
+        self._busy = False
+        self._pending: deque[str | bytes] = deque()
+        self._error_times: deque[float] = deque()
+        self._auth_deadline: float | None = now + limits.auth_timeout_s
+        self._expiry: float | None = None
+        self._max_age = now + limits.max_age_s * (0.9 + 0.1 * jitter)
+        self._heartbeat: float | None = None
+        self._checkpoint: float | None = None
+
+    # -- input --------------------------------------------------------------------------------------------
+
+    def receive(self, text: str | bytes, now: float) -> list[Effect]:
+        """A text frame arrived."""
+        if self.state is State.CLOSED:
+            return []
+        size_bytes = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+        limit = self._limits.frame_bytes if self.state is State.OPEN else self._limits.preauth_frame_bytes
+        if size_bytes > limit:
+            return self._close(_MESSAGE_TOO_BIG, f"a frame here has at most {limit} bytes")
+        if self._busy:
+            if len(self._pending) >= self._limits.pending_frames:
+                return self.close("rate_limited", retry_after_ms=_RATE_RETRY_MS)
+            self._pending.append(text)
+            return []
+        return self._handle(text, now)
+
+    def authenticate(self, jwt: str) -> list[Effect]:
+        """Credentials came with the upgrade, as if they had been the first frame."""
+        return self._verify(jwt)
+
+    def verified(self, principal: Principal, *, now: float, wall: float) -> list[Effect]:
+        """The JWT of the last `Verify` is valid."""
+        if self.state is State.CLOSED:
+            return []
+        self._busy = False
+        known = self.principal
+        if known is not None and (known.tenant, known.subject) != (principal.tenant, principal.subject):
+            refused = self.error("auth_invalid", "the JWT names another tenant or subject", now)
+            return refused + self._drain(now)
+        expires_ms = int(principal.expires_at * 1000)
+        self.principal = principal
+        self._expiry = now + max(0.0, principal.expires_at - wall)
+        if known is not None:
+            answer: list[Effect] = [Reauthorize(), Send(messages.Authenticated(expires_ms))]
+            return answer + self._drain(now)
+        self.state = State.OPEN
+        self._auth_deadline = None
+        self._heartbeat = now + self._limits.heartbeat_interval_s * (0.5 + 0.5 * self._jitter)
+        self._checkpoint = now + self._limits.checkpoint_interval_s * (0.5 + 0.5 * self._jitter)
+        welcome = messages.Welcome(
+            connection=self._connection_id,
+            heartbeat_ms=int(self._limits.heartbeat_interval_s * 1000),
+            auth_expires_at=expires_ms,
+            limits={
+                "frameBytes": self._limits.frame_bytes,
+                "eventBytes": self._limits.max_event_bytes,
+                "filterBytes": self._limits.filter_bytes,
+                "subscriptions": self._limits.subscriptions_per_connection,
+            },
+            server=self._server,
+        )
+        return [Send(welcome), *self._drain(now)]
+
+    def refused_auth(self, code: str, message: str, *, now: float) -> list[Effect]:
+        """The JWT of the last `Verify` is refused: the first one closes, a refresh leaves the old expiry."""
+        if self.state is State.CLOSED:
+            return []
+        self._busy = False
+        if self.principal is None:
+            return self.close(code, message)
+        return self.error("auth_invalid", message, now) + self._drain(now)
+
+    def settled(self, now: float) -> list[Effect]:
+        """The last `Open` is answered; go on with the frames behind it."""
+        self._busy = False
+        return self._drain(now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Everything that is due at `now`."""
+        if self.state is State.CLOSED:
+            return []
+        if self._auth_deadline is not None and now >= self._auth_deadline:
+            return self.close("auth_timeout", "no valid credentials came in time")
+        if self._expiry is not None and now >= self._expiry:
+            return self.close("auth_expired", "the JWT has expired")
+        if now >= self._max_age:
+            return [Send(messages.Goaway(self._spread_ms(1.0))), *self.close("max_age")]
+        effects: list[Effect] = []
+        if self._checkpoint is not None and now >= self._checkpoint:
+            self._checkpoint = now + self._limits.checkpoint_interval_s * (0.9 + 0.1 * self._jitter)
+            effects.append(CheckpointDue())
+        if self._heartbeat is not None and now >= self._heartbeat:
+            self._heartbeat = now + self._limits.heartbeat_interval_s * (0.9 + 0.1 * self._jitter)
+            effects.append(HeartbeatDue())
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """Monotonic seconds at which `tick` has something to do; None when closed."""
+        if self.state is State.CLOSED:
+            return None
+        deadlines = (self._auth_deadline, self._expiry, self._max_age, self._heartbeat, self._checkpoint)
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    # -- output that the shell asks for -------------------------------------------------------------------
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        now: float,
+        *,
+        request_id: str | None = None,
+        topic: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> list[Effect]:
+        """An `error` frame, and the close when there were too many of them within a minute."""
+        if self.state is State.CLOSED:
+            return []
+        refusal = Refusal(code, message)
+        frame = messages.Error(
+            code=code,
+            message=message,
+            retryable=refusal.entry.retryable,
+            id=msgspec.UNSET if request_id is None else request_id,
+            topic=msgspec.UNSET if topic is None else topic,
+            retry_after_ms=msgspec.UNSET if retry_after_ms is None else retry_after_ms,
+        )
+        times = self._error_times
+        times.append(now)
+        while times[0] <= now - _MINUTE_S:
+            times.popleft()
+        if len(times) > self._limits.errors_per_minute:
+            return [Send(frame), *self.close("too_many_errors")]
+        return [Send(frame)]
+
+    def goaway(self, reconnect_after_ms: int) -> list[Effect]:
+        """Announce a planned close."""
+        if self.state is not State.OPEN:
+            return []
+        return [Send(messages.Goaway(reconnect_after_ms))]
+
+    def close(self, code: str, message: str = "", *, retry_after_ms: int | None = None) -> list[Effect]:
+        """Close with a registry code; for those that ask to wait the reason is JSON."""
+        reason = f'{{"retryAfterMs":{retry_after_ms}}}' if retry_after_ms is not None else message or code
+        return self._close(close_code(code), reason)
+
+    def closed(self) -> None:
+        """The transport is gone."""
+        self.state = State.CLOSED
+        self._pending.clear()
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _close(self, code: int, reason: str) -> list[Effect]:
+        if self.state is State.CLOSED:
+            return []
+        self.closed()
+        return [Close(code, reason)]
+
+    def _drain(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._pending and not self._busy and self.state is not State.CLOSED:
+            effects += self._handle(self._pending.popleft(), now)
+        return effects
+
+    def _handle(self, text: str | bytes, now: float) -> list[Effect]:
+        try:
+            frame = messages.decode_client_frame(text)
+        except Refusal as refusal:
+            if self.state is State.WAITING:
+                return self.close("bad_request", "the first frame must be auth")
+            return self.error(refusal.code, refusal.message, now, request_id=messages.frame_id(text))
+        if isinstance(frame, messages.Auth):
+            return self._verify(frame.jwt)
+        if self.state is State.WAITING:
+            return self.close("bad_request", "the first frame must be auth")
+        if isinstance(frame, messages.Subscribe):
+            return self._subscribe(frame, now)
+        if isinstance(frame, messages.Unsubscribe):
+            return self._unsubscribe(frame, now)
+        return [Send(messages.Pong())]
+
+    def _verify(self, jwt: str) -> list[Effect]:
+        self._busy = True
+        if self.state is State.WAITING:
+            self.state = State.VERIFYING
+        return [Verify(jwt)]
+
+    def _subscribe(self, frame: messages.Subscribe, now: float) -> list[Effect]:
+        limit = self._limits.subscriptions_per_connection
+        if len(self.topics) >= limit:
+            message = f"a connection holds at most {limit} subscriptions"
+            return self.error("subscription_limit", message, now, request_id=frame.id)
+        self._busy = True
+        return [Open(frame)]
+
+    def _unsubscribe(self, frame: messages.Unsubscribe, now: float) -> list[Effect]:
+        if frame.topic not in self.topics:
+            message = "this connection does not hold that topic"
+            return self.error("not_subscribed", message, now, topic=frame.topic[:64])
+        self.topics.discard(frame.topic)
+        answer = messages.Unsubscribed(topic=frame.topic, code="requested", resubscribe=False)
+        return [Drop(frame.topic), Send(answer)]
+
+    def _spread_ms(self, seconds: float) -> int:
+        return int(1000 * seconds * self._jitter)

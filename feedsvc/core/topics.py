@@ -1,0 +1,166 @@
+"""Topics: a client's request behind the policy, in canonical form.
+
+Two names are computed from it. The *topic id* covers the whole effective topic, so equal topics of one configuration
+share one stream and one set of frames. The *binding* is what resume tokens carry: it leaves out the policy's
+projection and the image mode, so that hiding one more field resyncs nobody. Topics are compared by their whole
+canonical form, never by a hash.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from feedsvc.core.changes import DATA_OPERATIONS, Document, Namespace
+from feedsvc.core.errors import Refusal
+from feedsvc.core.extjson import ExtendedJsonError, decode
+from feedsvc.core.filters.compile import Predicate, compile_filter
+from feedsvc.core.filters.parse import Filter, FilterError, canonical_form, parse_filter
+from feedsvc.core.messages import Fidelity, TopicRequest
+from feedsvc.core.policy import Grant
+from feedsvc.core.projection import IDENTITY, Projection, ProjectionError
+from feedsvc.core.tokens import BINDING_BYTES
+
+_TOPIC_ID_BYTES = 15
+_CANONICAL_VERSION = b"1"
+
+
+class Topic:
+    """One effective topic. `exact`: membership is decided on stored images; `deletes`: deletes are sent.
+
+    Equal and hashable by canonical form. `policy_filtered`: documents of others may exist in the collection.
+    """
+
+    __slots__ = (
+        "_client_matches",
+        "_hash",
+        "_policy_matches",
+        "_policy_projection",
+        "binding",
+        "canonical",
+        "deletes",
+        "exact",
+        "matches_all",
+        "namespace",
+        "operations",
+        "policy_filtered",
+        "projection",
+        "tenant",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        grant: Grant,
+        client_filter: Filter,
+        client_fields: Projection,
+        operations: frozenset[str],
+        images: bool,
+    ) -> None:
+        policy_filter = parse_filter(grant.filter)
+        policy_fields = Projection.parse(grant.fields) if grant.fields else IDENTITY
+        self.tenant = grant.tenant
+        self.namespace = Namespace(grant.database, grant.collection)
+        self.operations = operations
+        self.exact = images
+        self.policy_filtered = bool(grant.filter)
+        self.deletes = images or not self.policy_filtered
+        self.projection = policy_fields.then(client_fields)
+        everything = canonical_form(parse_filter({}))
+        policy_form, client_form = canonical_form(policy_filter), canonical_form(client_filter)
+        self.matches_all = policy_form == client_form == everything
+        self._policy_matches: Predicate | None = (
+            None if policy_form == everything else compile_filter(policy_filter)
+        )
+        self._client_matches: Predicate | None = (
+            None if client_form == everything else compile_filter(client_filter)
+        )
+        self._policy_projection = None if policy_fields is IDENTITY else policy_fields
+        bound = (
+            grant.tenant.encode(),
+            grant.database.encode(),
+            grant.collection.encode(),
+            policy_form,
+            client_form,
+            _projection_form(client_fields),
+            ",".join(operation for operation in DATA_OPERATIONS if operation in operations).encode(),
+        )
+        mode = b"exact" if images else b"partial"
+        self.canonical = _packed(b"topic", *bound, _projection_form(policy_fields), mode)
+        self.binding = sha256(_packed(b"binding", *bound)).digest()[:BINDING_BYTES]
+        digest = sha256(self.canonical).digest()[:_TOPIC_ID_BYTES]
+        self.topic_id = base64.urlsafe_b64encode(digest).decode()
+        self._hash = hash(self.canonical)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Topic) and self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Topic({self.topic_id})"
+
+    @property
+    def fidelity(self) -> Fidelity:
+        return Fidelity("exact" if self.exact else "partial", self.deletes)
+
+    def matches(self, document: Document) -> bool:
+        """Whether this topic's clients may see and want the document.
+
+        The policy's filter sees the document whole; the client's sees it behind the policy's projection, so a hidden
+        field is missing and cannot be probed.
+        """
+        if self._policy_matches is not None and not self._policy_matches(document):
+            return False
+        if self._client_matches is None:
+            return True
+        if self._policy_projection is not None:
+            document = self._policy_projection.apply(document)
+        return self._client_matches(document)
+
+
+def effective_topic(grant: Grant, request: TopicRequest, *, images: bool) -> Topic:
+    """The topic of a request under a grant. Raises `Refusal`: `filter_invalid`, `filter_unsupported`, `bad_request`,
+    or `images_required` where a policy filter meets a collection without images."""
+    client_filter = _parsed_filter(request.filter)
+    try:
+        client_fields = Projection.parse(request.fields) if request.fields else IDENTITY
+    except ProjectionError as error:
+        raise Refusal("bad_request", f"topic.fields: {error}") from None
+    operations = DATA_OPERATIONS if request.operations is UNSET else tuple(request.operations)
+    if not operations:
+        raise Refusal("bad_request", "topic.operations names at least one operation")
+    topic = Topic(grant, client_filter, client_fields, frozenset(operations), images)
+    if topic.policy_filtered and not images and not grant.allow_partial:
+        raise Refusal(
+            "images_required",
+            f"collection {grant.collection}: enable changeStreamPreAndPostImages, or set allowPartial in the policy",
+        )
+    return topic
+
+
+def _parsed_filter(raw: Mapping[str, Any]) -> Filter:
+    try:
+        document = decode(raw)
+        if not isinstance(document, dict):
+            raise Refusal("filter_invalid", "topic.filter is a document")
+        return parse_filter(document)
+    except ExtendedJsonError as error:
+        raise Refusal("filter_invalid", f"topic.filter: {error}") from None
+    except FilterError as error:
+        raise Refusal(error.code, f"topic.filter: {error}") from None
+
+
+def _projection_form(projection: Projection) -> bytes:
+    return msgspec.json.encode(projection.canonical(), order="deterministic")
+
+
+def _packed(*parts: bytes) -> bytes:
+    """An injective joining of byte strings."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in (_CANONICAL_VERSION, *parts))

@@ -1,0 +1,408 @@
+"""One connected client: carries out what its session decides, and is the outlet of its subscriptions.
+
+The session says what a frame means, the hub does it, the connection carries the bytes. Everything runs in callbacks;
+a task exists only while a JWT is verified or a subscription is resolved, one at a time, so frames stay in order.
+
+What if ... the transport goes away: `transport_closed` detaches everything at once and cancels the task; the
+transport is full: cursors stay where they are and `_writable` continues from them; it stays full for `slow_after_s`:
+4201; the loop runs a late timer: deadlines are compared with the clock, not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from feedsvc.core import messages, session
+from feedsvc.core.errors import Refusal
+from feedsvc.core.messages import ExtendedTimestamp
+from feedsvc.core.positions import Position
+from feedsvc.core.session import Effect, Principal, Session
+from feedsvc.core.subscription import Subscription
+from feedsvc.core.topics import Topic
+from feedsvc.ports import AuthError, Clock, Connection, Metrics, Verifier
+from feedsvc.runtime.hub import Hub, Place
+from feedsvc.runtime.tail import Report
+
+_FIRST_RETRY_MS = 500
+_LONGEST_RETRY_MS = 60_000
+_MAX_COUNTED_RESYNCS = 1_024
+
+
+class ClientContext(msgspec.Struct, frozen=True):
+    """What all clients of a process share. `server` is the name and version told in `welcome`."""
+
+    hub: Hub
+    verifier: Verifier
+    clock: Clock
+    metrics: Metrics
+    report: Report
+    random: Callable[[], float]
+    server: str
+
+
+class Client:
+    """`closed` is called once, when the client is gone and holds nothing any more."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        connection: Connection,
+        connection_id: str,
+        closed: Callable[[Client], None],
+    ) -> None:
+        self.connection = connection
+        self.hub = context.hub
+        self.jitter = context.random()
+        self._context = context
+        self._closed = closed
+        self._gone = False
+        self._session = Session(
+            connection_id, context.server, context.hub.limits, now=self.now(), jitter=self.jitter
+        )
+        self._held: dict[str, Held] = {}
+        self._tenant: str | None = None
+        self._waiting = False
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._full_since: float | None = None
+        self._collecting: dict[str, str] | None = None
+        self._heartbeat_soon = False
+        self._resyncs: dict[str, int] = {}
+        connection.on_writable(self._writable)
+
+    def now(self) -> float:
+        return self._context.clock.monotonic()
+
+    # -- what the transport calls -------------------------------------------------------------------------
+
+    def start(self, jwt: str | None) -> None:
+        """The socket was accepted, with or without credentials in the upgrade."""
+        if jwt is not None:
+            self._perform(self._session.authenticate(jwt))
+        else:
+            self._wait_for_auth()
+        self._arm()
+
+    def receive(self, text: str | bytes) -> None:
+        """A text frame arrived. Never blocks: the reader of the socket must stay free for pings."""
+        self._perform(self._session.receive(text, self.now()))
+        self._arm()
+
+    def transport_closed(self) -> None:
+        """The socket is gone, for whatever reason. Safe to call twice."""
+        if self._gone:
+            return
+        self._gone = True
+        self._session.closed()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        for held in list(self._held.values()):
+            self._drop(held)
+        self._waited()
+        if self._tenant is not None:
+            self.hub.admission.leave(self._tenant)
+        self._closed(self)
+
+    # -- what the lifecycle calls -------------------------------------------------------------------------
+
+    def goaway(self, reconnect_after_ms: int) -> None:
+        self._perform(self._session.goaway(reconnect_after_ms))
+
+    def close(self, code: str) -> None:
+        """Close with a registry code."""
+        self._perform(self._session.close(code))
+
+    # -- credentials --------------------------------------------------------------------------------------
+
+    def _wait_for_auth(self) -> None:
+        try:
+            self.hub.admission.wait()
+        except Refusal as refusal:
+            self._perform(self._session.close(refusal.code, retry_after_ms=refusal.retry_after_ms))
+        else:
+            self._waiting = True
+
+    def _waited(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self.hub.admission.waited()
+
+    # -- carrying out effects -----------------------------------------------------------------------------
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case session.Send(frame):
+                    self.send(frame)
+                case session.Verify(jwt):
+                    self._run(self._verify(jwt))
+                case session.Open(frame):
+                    self._run(self._open(frame))
+                case session.Drop(topic):
+                    self._drop(self._held[topic])
+                case session.Reauthorize():
+                    self._reauthorize()
+                case session.CheckpointDue():
+                    self._checkpoint()
+                case session.HeartbeatDue():
+                    self._heartbeat()
+                case session.Close(code, reason):
+                    for held in list(self._held.values()):
+                        self._drop(held)
+                    self.connection.close(code, reason)
+
+    def send(self, frame: messages.Frame) -> None:
+        self.connection.write((messages.encode(frame),))
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Note when the transport became full; the timer sees to it that this does not last."""
+        if self._full_since is None and not self.connection.writable:
+            self._full_since = self.now()
+            self._arm()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work, name="client-request")
+
+    def _after(self, effects: Sequence[Effect]) -> None:
+        self._perform(effects)
+        self._arm()
+
+    async def _verify(self, jwt: str) -> None:
+        try:
+            claims = await self._context.verifier.verify(jwt)
+            tenant = self.hub.policy.tenant(claims.claims)
+            wall = self._context.clock.wall()
+            if claims.expires_at <= wall:
+                raise Refusal("auth_expired", "the JWT has expired")
+            if self._tenant is None and not self._gone:
+                self.hub.admission.admit(tenant)
+                self._tenant = tenant
+                self._waited()
+        except AuthError as error:
+            self._refuse_auth(error.code, error.message)
+        except Refusal as refusal:
+            if refusal.retry_after_ms is None:
+                self._refuse_auth(refusal.code, refusal.message)
+            else:
+                self._after(self._session.close(refusal.code, retry_after_ms=refusal.retry_after_ms))
+        except Exception as error:
+            self._failed("verify", error)
+            self._after(self._session.close("internal"))
+        else:
+            principal = Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
+            self._after(self._session.verified(principal, now=self.now(), wall=wall))
+
+    def _refuse_auth(self, code: str, message: str) -> None:
+        self._context.metrics.count("auth_refused", code=code)
+        self._after(self._session.refused_auth(code, message, now=self.now()))
+
+    async def _open(self, frame: messages.Subscribe) -> None:
+        principal = self._session.principal
+        assert principal is not None
+        effects: Sequence[Effect] = ()
+        try:
+            place = await self.hub.resolve(principal, frame)
+            if place.topic.topic_id in self._session.topics:
+                message = "this connection already holds that topic"
+                effects = self._error("already_subscribed", message, frame.id, place.topic.topic_id)
+            elif self._session.state is session.State.OPEN:
+                self._hold(place, frame)
+        except Refusal as refusal:
+            effects = self._error(refusal.code, refusal.message, frame.id)
+        except Exception as error:
+            effects = self._error("internal", f"logged as {self._failed('subscribe', error)}", frame.id)
+        self._after([*effects, *self._session.settled(self.now())])
+
+    def _error(self, code: str, message: str, request_id: str, topic: str | None = None) -> list[Effect]:
+        self._context.metrics.count("errors_sent", code=code)
+        return self._session.error(code, message, self.now(), request_id=request_id, topic=topic)
+
+    def _failed(self, what: str, error: Exception) -> str:
+        reference = f"{int(self._context.random() * 16**8):08x}"
+        fields = {"what": what, "reference": reference, "error": f"{type(error).__name__}: {error}"}
+        self._context.report("client.failed", fields)
+        return reference
+
+    # -- subscriptions ------------------------------------------------------------------------------------
+
+    def _hold(self, place: Place, frame: messages.Subscribe) -> None:
+        held = Held(self, place.topic, frame)
+        self._held[place.topic.topic_id] = held
+        self._session.topics.add(place.topic.topic_id)
+        try:
+            held.subscription = self.hub.attach(place, held)
+        except Refusal:
+            self._forget(held)
+            raise
+
+    def _drop(self, held: Held) -> None:
+        self._forget(held)
+        if held.subscription is not None:
+            self.hub.detach(held.subscription)
+
+    def _forget(self, held: Held) -> None:
+        self._held.pop(held.topic.topic_id, None)
+        self._session.topics.discard(held.topic.topic_id)
+
+    def _reauthorize(self) -> None:
+        """P5: from now on these claims decide. What they no longer allow ends before anything else is sent."""
+        principal = self._session.principal
+        assert principal is not None
+        for held in list(self._held.values()):
+            try:
+                now = self.hub.topic_now(principal, held.request.topic, held.topic)
+            except Refusal:
+                self._drop(held)
+                self.send(messages.Unsubscribed(held.topic.topic_id, "forbidden", resubscribe=False))
+                continue
+            if now != held.topic:
+                self._drop(held)
+                self.send(messages.Unsubscribed(held.topic.topic_id, "topic_changed", resubscribe=True))
+
+    def retry_after_ms(self, topic_id: str) -> int:
+        """How long to wait before the next fetch: grows with every resync of the topic on this connection."""
+        count = self._resyncs.pop(topic_id, 0)
+        self._resyncs[topic_id] = count + 1
+        if len(self._resyncs) > _MAX_COUNTED_RESYNCS:
+            self._resyncs.pop(next(iter(self._resyncs)))
+        longest = min(_FIRST_RETRY_MS * 2 ** min(count, 20), _LONGEST_RETRY_MS)
+        return int(longest * (0.5 + 0.5 * self.jitter))
+
+    # -- due and writable ---------------------------------------------------------------------------------
+
+    def _writable(self) -> None:
+        if self._gone:
+            return
+        self._full_since = None
+        for held in list(self._held.values()):
+            if held.subscription is not None:
+                self.hub.feed(held.topic).placement.writable(held.subscription)
+            if not self.connection.writable:
+                break
+        self.check_room()
+
+    def _checkpoint(self) -> None:
+        self._collecting = {}
+        for held in list(self._held.values()):
+            if held.subscription is not None:
+                self.hub.feed(held.topic).placement.checkpoint(held.subscription, held.checkpoint)
+        tokens, self._collecting = self._collecting, None
+        if tokens:
+            self.send(messages.Checkpoint(tokens))
+
+    def tell_checkpoint(self, topic_id: str, resume_token: str) -> None:
+        """A position with nothing owed before it. Joined with others of this round, or sent alone if it comes late."""
+        if self._collecting is not None:
+            self._collecting[topic_id] = resume_token
+        else:
+            self.send(messages.Checkpoint({topic_id: resume_token}))
+
+    def heartbeat_soon(self) -> None:
+        """The health of a topic changed: say so once this round of the loop is over."""
+        if not self._heartbeat_soon:
+            self._heartbeat_soon = True
+            asyncio.get_running_loop().call_soon(self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        self._heartbeat_soon = False
+        if self._gone or self._session.state is not session.State.OPEN or not self.connection.writable:
+            return
+        topics = [held.topic for held in self._held.values()]
+        stalled = [topic.topic_id for topic in topics if self.hub.stalled(topic)]
+        lag_ms = max((self.hub.lag_ms(topic) for topic in topics), default=0)
+        self.send(messages.Heartbeat(stalled, lag_ms))
+
+    def _arm(self) -> None:
+        """Set the one timer to the next deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._session.next_deadline()
+        if deadline is None or self._gone:
+            return
+        if self._full_since is not None:
+            deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
+        delay_s = max(0.0, deadline - self.now())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self.now()
+        if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
+            self.close("slow_consumer")
+        self._after(self._session.tick(now))
+
+
+class Held:
+    """A subscription as its client sees it: the outlet that turns placement's calls into frames."""
+
+    __slots__ = ("_client", "request", "subscription", "topic")
+
+    def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
+        self._client = client
+        self.topic = topic
+        self.request = request
+        self.subscription: Subscription | None = None
+
+    @property
+    def writable(self) -> bool:
+        return self._client.connection.writable
+
+    def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
+        client, topic = self._client, self.topic
+        resume_token: str | msgspec.UnsetType = UNSET
+        if resumed and self.request.resume_token is not None:
+            resume_token = self.request.resume_token
+        elif position is not None:
+            resume_token = client.hub.seal(topic, position)
+        if position is None:
+            live = client.hub.feed(topic).placement.live
+            assert live is not None
+            position = live.head
+        client.send(
+            messages.Subscribed(
+                id=self.request.id,
+                topic=topic.topic_id,
+                resumed=resumed,
+                cluster_time=ExtendedTimestamp.of(position.cluster_time),
+                fidelity=topic.fidelity,
+                oplog_window_seconds=client.hub.window_seconds(),
+                token=resume_token,
+            )
+        )
+
+    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None:
+        self._client.connection.write(frames)
+        self._client.check_room()
+
+    def live(self, subscription: Subscription) -> None:
+        self._client.send(messages.Live(self.topic.topic_id))
+
+    def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
+        client, topic = self._client, self.topic
+        client.send(
+            messages.Resync(
+                topic=topic.topic_id,
+                reason=msgspec.convert(reason, messages.ResyncReason),
+                cluster_time=ExtendedTimestamp.of(position.cluster_time),
+                retry_after_ms=client.retry_after_ms(topic.topic_id),
+                token=client.hub.seal(topic, position),
+            )
+        )
+
+    def too_slow(self, subscription: Subscription) -> None:
+        self._client.close("slow_consumer")
+
+    def stall_changed(self) -> None:
+        self._client.heartbeat_soon()
+
+    def checkpoint(self, subscription: Subscription, position: Position) -> None:
+        self._client.tell_checkpoint(self.topic.topic_id, self._client.hub.seal(self.topic, position))

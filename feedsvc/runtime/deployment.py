@@ -1,0 +1,108 @@
+"""What is known of the MongoDB deployment beside its changes: identity, image settings, oplog window.
+
+Answers are cached and asked for once at a time, so that a storm of subscribers costs the database one question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from feedsvc.core.changes import Namespace
+from feedsvc.core.errors import Refusal
+from feedsvc.core.tokens import source_id
+from feedsvc.ports import ChangeSource, Clock, OplogWindow, SourceError
+from feedsvc.runtime.backoff import Backoff
+
+IMAGES_FRESH_S = 10.0
+"""How long an answer about a collection's images is used; a topic keeps the mode it was opened with."""
+WINDOW_EVERY_S = 30.0
+ANSWER_WITHIN_S = 10.0
+_MAX_CACHED = 10_000
+
+
+class Deployment:
+    """`source`: 8 bytes that name deployment, epoch and scope level, once `identified` is set."""
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        epoch: str,
+        level: str,
+    ) -> None:
+        self._port = source
+        self._clock = clock
+        self._random = random
+        self._epoch = epoch
+        self._level = level
+        self._images: dict[Namespace, tuple[float, bool]] = {}
+        self._asking: dict[Namespace, asyncio.Task[bool]] = {}
+        self.identified = asyncio.Event()
+        self.window: OplogWindow | None = None
+        self.failure: str | None = None
+        self._source: bytes | None = None
+
+    @property
+    def source(self) -> bytes:
+        if self._source is None:
+            raise Refusal("source_unavailable", "MongoDB has not answered yet; try again")
+        return self._source
+
+    async def run(self, closing: asyncio.Event) -> None:
+        """Ask for the identity until it is known, then for the oplog window now and then, until `closing`."""
+        backoff = Backoff(self._random)
+        while not closing.is_set():
+            try:
+                if self._source is None:
+                    self._source = source_id(await self._port.identity(), self._epoch, self._level)
+                    self.identified.set()
+                self.window = await self._port.oplog_window()
+                self.failure = None
+                backoff.reset()
+                wait_s = WINDOW_EVERY_S
+            except SourceError as error:
+                self.failure = str(error)
+                wait_s = backoff.next_s()
+            try:
+                await asyncio.wait_for(closing.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def ready(self) -> None:
+        """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""
+        try:
+            await asyncio.wait_for(self.identified.wait(), ANSWER_WITHIN_S)
+        except TimeoutError:
+            raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
+
+    async def images(self, namespace: Namespace) -> bool:
+        """Whether a collection keeps pre- and post-images. Raises `Refusal('source_unavailable')`."""
+        known = self._images.get(namespace)
+        if known is not None and self._clock.monotonic() - known[0] < IMAGES_FRESH_S:
+            return known[1]
+        task = self._asking.get(namespace)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._ask(namespace), name="describe")
+            self._asking[namespace] = task
+            task.add_done_callback(lambda _: self._asking.pop(namespace, None))
+        try:
+            return await asyncio.shield(task)
+        except SourceError:
+            raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
+
+    async def operation_time(self) -> int:
+        """The deployment's current time. Raises `Refusal('source_unavailable')`."""
+        try:
+            return await self._port.operation_time()
+        except SourceError:
+            raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
+
+    async def _ask(self, namespace: Namespace) -> bool:
+        info = await self._port.describe(namespace.database, namespace.collection)
+        if len(self._images) >= _MAX_CACHED:
+            self._images.pop(next(iter(self._images)))
+        self._images[namespace] = (self._clock.monotonic(), info.images)
+        return info.images

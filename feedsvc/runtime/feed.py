@@ -1,0 +1,109 @@
+"""A feed: everything about one scope at run time: its placement, its live reader and its catch-up readers.
+
+A feed lives as long as it has subscriptions, and a while longer (`tail_linger_s`), so that a client that reconnects
+finds the live ring. Catch-up slots are shared by all feeds of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from feedsvc.core.placement import Placement
+from feedsvc.core.positions import Position
+from feedsvc.core.subscription import Subscription
+from feedsvc.runtime.backoff import Backoff
+from feedsvc.runtime.tail import CatchUpReader, LiveReader, Readers
+
+
+class Feed:
+    def __init__(
+        self,
+        readers: Readers,
+        slots: asyncio.Semaphore,
+        catch_up_window_s: float,
+    ) -> None:
+        self.readers = readers
+        self.placement: Placement = readers.placement
+        self.live = LiveReader(readers)
+        self.opened = asyncio.Event()
+        """The live tail has been opened once, so that subscriptions can be answered."""
+        self.idle_since: float | None = readers.clock.monotonic()
+        self._slots = slots
+        self._catch_up_window_s = catch_up_window_s
+        self._backoff = Backoff(readers.random)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opener: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._spawn(self.live.run(), "live")
+
+    def attach(self, subscription: Subscription) -> None:
+        self.placement.attach(subscription)
+
+    def detach(self, subscription: Subscription) -> None:
+        self.placement.detach(subscription)
+
+    def changed(self) -> None:
+        """The placement changed: there may be a catch-up tail to open, to close or to read on."""
+        self.readers.changed.set()
+        if self.placement.live is not None:
+            self.opened.set()
+        if self.placement.subscriptions:
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = self.readers.clock.monotonic()
+        if (
+            self._opener is None
+            and not self.readers.closing.is_set()
+            and self.placement.next_opening() is not None
+        ):
+            self._opener = self._spawn(self._open_catch_ups(), "opener")
+
+    def idle_s(self, now: float) -> float:
+        """Seconds without a subscription."""
+        return 0.0 if self.idle_since is None else now - self.idle_since
+
+    def stalled(self, now: float, stall_after_s: float) -> bool:
+        """Whether the upstream has not answered for too long, or has never answered."""
+        return now - self.live.health.last_read > stall_after_s
+
+    async def close(self) -> None:
+        """Let every reader end after its bounded read. Subscriptions are not told."""
+        self.readers.closing.set()
+        self.readers.changed.set()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _open_catch_ups(self) -> None:
+        """Open catch-up tails until nobody is queued. Near positions that ask within the window share one."""
+        readers = self.readers
+        try:
+            await readers.pause(self._catch_up_window_s)
+            while not readers.closing.is_set() and self.placement.next_opening() is not None:
+                await self._slots.acquire()
+                start = self.placement.next_opening()
+                if start is None or readers.closing.is_set():
+                    self._slots.release()
+                    continue
+                opened = asyncio.Event()
+                self._spawn(self._catch_up(start, opened), "catch-up")
+                await opened.wait()
+        finally:
+            self._opener = None
+
+    async def _catch_up(self, start: Position, opened: asyncio.Event) -> None:
+        """One catch-up tail in one slot. `opened` is set once those it serves have left the queue, or it ended."""
+        reader = CatchUpReader(self.readers, start, self._backoff, opened.set)
+        try:
+            await reader.run()
+        finally:
+            self._slots.release()
+            opened.set()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=f"feed-{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,295 @@
+"""The hub: which topics exist, which feed serves them, and how a request becomes a subscription.
+
+One feed per tail scope (a collection, a database, or the deployment), however many topics and clients hang on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from feedsvc.core.changes import Namespace, ScopeLevel, TailScope
+from feedsvc.core.errors import Refusal
+from feedsvc.core.frames import FrameBuilder
+from feedsvc.core.limits import Limits
+from feedsvc.core.messages import Subscribe, TopicRequest
+from feedsvc.core.placement import Placement
+from feedsvc.core.places import PlacementLimits
+from feedsvc.core.policy import Grant, Policy
+from feedsvc.core.positions import Position, boundary
+from feedsvc.core.session import Principal
+from feedsvc.core.subscription import Outlet, Subscription
+from feedsvc.core.tokens import TokenInvalidError, TokenSealer
+from feedsvc.core.topics import Topic, effective_topic
+from feedsvc.ports import ChangeSource, Clock, Metrics
+from feedsvc.runtime.admission import Admission
+from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
+from feedsvc.runtime.feed import Feed
+from feedsvc.runtime.tail import Readers, Report
+
+STALL_CHECK_S = 0.25
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a subscription begins: `at` None means now; `lost` is a resync reason that is known already."""
+
+    topic: Topic
+    at: Position | None = None
+    lost: str | None = None
+
+
+class Listener(Outlet, Protocol):
+    """An outlet that also wants to know when the health of its topic's upstream changed."""
+
+    def stall_changed(self) -> None: ...
+
+
+class HubSettings(msgspec.Struct, frozen=True):
+    """What the hub takes from the configuration. `random` returns a float in [0, 1)."""
+
+    policy: Policy
+    limits: Limits
+    level: ScopeLevel
+    source_epoch: str
+    token_keys: tuple[bytes, ...]
+    encode_json: Callable[[object], bytes]
+    random: Callable[[], float]
+
+
+class Hub:
+    """Create it in the running loop; `start` before the first subscriber, `close` once all clients are gone."""
+
+    def __init__(
+        self, settings: HubSettings, source: ChangeSource, clock: Clock, metrics: Metrics, report: Report
+    ) -> None:
+        self.policy = settings.policy
+        self.limits = settings.limits
+        self.admission = Admission(settings.limits)
+        self.deployment = Deployment(
+            source, clock, settings.random, epoch=settings.source_epoch, level=settings.level
+        )
+        self.feeds: dict[TailScope, Feed] = {}
+        self._settings = settings
+        self._source = source
+        self._clock = clock
+        self._metrics = metrics
+        self._report = report
+        self._sealer = TokenSealer(settings.token_keys)
+        self._slots = asyncio.Semaphore(settings.limits.catch_up_tails)
+        self._closing = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self._stalled: set[TailScope] = set()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self.deployment.run(self._closing), name="deployment"),
+            loop.create_task(self._watch(), name="feeds-watch"),
+        ]
+
+    async def close(self) -> None:
+        """End every task and stream. Takes about as long as one bounded read."""
+        self._closing.set()
+        await asyncio.gather(*(feed.close() for feed in self.feeds.values()), *self._tasks, *self._ending)
+        self.feeds.clear()
+
+    # -- from a request to a subscription -----------------------------------------------------------------
+
+    async def resolve(self, principal: Principal, frame: Subscribe) -> Place:
+        """The topic and the beginning that a `subscribe` asks for. Raises `Refusal`."""
+        await self.deployment.ready()
+        if frame.snapshot != "never":
+            raise Refusal(
+                "snapshot_unavailable", "snapshots come with a later version; subscribe with snapshot: never"
+            )
+        grant = self._grant(principal, frame.topic)
+        images = await self.deployment.images(Namespace(grant.database, grant.collection))
+        topic = effective_topic(grant, frame.topic, images=images)
+        await self._opened(self._feed(topic))
+        if frame.start_at_operation_time is not UNSET:
+            return await self._at_time(topic, frame.start_at_operation_time.cluster_time)
+        if frame.resume_token is None:
+            return Place(topic)
+        return self._after(topic, frame.resume_token)
+
+    def topic_now(self, principal: Principal, request: TopicRequest, held: Topic) -> Topic:
+        """The topic that a held subscription would be under these claims. Raises `Refusal`."""
+        return effective_topic(self._grant(principal, request), request, images=held.exact)
+
+    def attach(self, place: Place, outlet: Listener) -> Subscription:
+        """Begin. The outlet hears of it at once or later. Raises `Refusal('topic_limit')`."""
+        topic = place.topic
+        feed = self._feed(topic)
+        self.admission.enter(topic.tenant, topic)
+        subscription = Subscription(topic, outlet, place.at, place.lost)
+        feed.attach(subscription)
+        return subscription
+
+    def detach(self, subscription: Subscription) -> None:
+        """End: nothing more is written for it. Once for each `attach`."""
+        topic = _topic(subscription)
+        self.admission.exit(topic.tenant, topic)
+        self.feed(topic).detach(subscription)
+
+    # -- what a client asks of the feed behind its topic ---------------------------------------------------
+
+    def feed(self, topic: Topic) -> Feed:
+        return self.feeds[self._scope(topic)]
+
+    def seal(self, topic: Topic, position: Position) -> str:
+        return self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
+
+    def window_seconds(self) -> int | None:
+        window = self.deployment.window
+        return None if window is None else window.seconds
+
+    def stalled(self, topic: Topic) -> bool:
+        return self._scope(topic) in self._stalled
+
+    def lag_ms(self, topic: Topic) -> int:
+        """How far the topic's live tail is behind, in ms: the age of its head, or of its last answer when idle."""
+        feed = self.feed(topic)
+        health, live = feed.live.health, feed.placement.live
+        idle_ms = (self._clock.monotonic() - health.last_read) * 1000
+        if live is None or health.caught_up:
+            return max(0, int(idle_ms))
+        return max(0, int((self._clock.wall() - (live.head.cluster_time >> 32)) * 1000))
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _grant(self, principal: Principal, request: TopicRequest) -> Grant:
+        return self.policy.grant(
+            principal.tenant,
+            principal.subject,
+            principal.scopes,
+            principal.claims,
+            None if request.database is UNSET else request.database,
+            request.collection,
+        )
+
+    async def _opened(self, feed: Feed) -> None:
+        try:
+            await asyncio.wait_for(feed.opened.wait(), ANSWER_WITHIN_S)
+        except TimeoutError:
+            raise Refusal("source_unavailable", "the change stream does not open; try again later") from None
+
+    async def _at_time(self, topic: Topic, cluster_time: int) -> Place:
+        if cluster_time > await self.deployment.operation_time():
+            raise Refusal("bad_request", "startAtOperationTime is ahead of the cluster's time")
+        return Place(topic, boundary(cluster_time))
+
+    def _after(self, topic: Topic, resume_token: str) -> Place:
+        try:
+            opened = self._sealer.open(topic.tenant, resume_token)
+        except TokenInvalidError:
+            raise Refusal("token_invalid", "the resume token does not open; drop it and start anew") from None
+        if opened.binding != topic.binding:
+            return Place(topic, lost="topic_changed")
+        if opened.source != self.deployment.source:
+            return Place(topic, lost="source_changed")
+        return Place(topic, opened.position)
+
+    def _scope(self, topic: Topic) -> TailScope:
+        level, namespace = self._settings.level, topic.namespace
+        if level == "deployment":
+            return TailScope(level)
+        if level == "database":
+            return TailScope(level, namespace.database)
+        return TailScope(level, namespace.database, namespace.collection)
+
+    def _feed(self, topic: Topic) -> Feed:
+        scope = self._scope(topic)
+        feed = self.feeds.get(scope)
+        if feed is not None:
+            return feed
+        if len(self.feeds) >= self.limits.max_tails:
+            self._make_room()
+        feed = self.feeds[scope] = self._new_feed(scope)
+        feed.start()
+        self._report("tail.opened", {"scope": scope})
+        return feed
+
+    def _make_room(self) -> None:
+        """End a feed that only lingers. Raises `Refusal('topic_limit')` where all are in use."""
+        for scope, feed in self.feeds.items():
+            if not feed.placement.subscriptions:
+                self._end(scope)
+                return
+        raise Refusal(
+            "topic_limit", f"this instance watches {self.limits.max_tails} collections, the most it may"
+        )
+
+    def _new_feed(self, scope: TailScope) -> Feed:
+        limits = self.limits
+        builder = FrameBuilder(
+            self._sealer,
+            self.deployment.source,
+            self._settings.encode_json,
+            limits.max_event_bytes,
+            self._build_failed,
+        )
+        bounds = PlacementLimits(
+            ring_records=limits.ring_records,
+            log_bytes=limits.log_bytes,
+            replay_bytes=limits.max_replay_bytes,
+            write_bytes=limits.high_water_bytes,
+        )
+        placement = Placement(bounds, builder.build)
+        readers = Readers(
+            scope,
+            self._source,
+            placement,
+            self._clock,
+            self._metrics,
+            self._report,
+            self._settings.random,
+            limits.slow_after_s,
+        )
+        feed = Feed(readers, self._slots, limits.catch_up_window_s)
+        placement.on_change(feed.changed)
+        return feed
+
+    def _build_failed(self, topic: Topic, error: Exception) -> None:
+        self._metrics.count("events_failed")
+        self._report("event.failed", {"topic": topic.topic_id, "error": type(error).__name__})
+
+    async def _watch(self) -> None:
+        """Notice stalled feeds at once, and end those that nobody needs."""
+        while not self._closing.is_set():
+            now = self._clock.monotonic()
+            for scope, feed in list(self.feeds.items()):
+                self._note_stall(scope, feed, feed.stalled(now, self.limits.stall_after_s))
+                if feed.idle_s(now) > self.limits.tail_linger_s:
+                    self._end(scope)
+            try:
+                await asyncio.wait_for(self._closing.wait(), STALL_CHECK_S)
+            except TimeoutError:
+                continue
+
+    def _note_stall(self, scope: TailScope, feed: Feed, stalled: bool) -> None:
+        if stalled == (scope in self._stalled):
+            return
+        (self._stalled.add if stalled else self._stalled.discard)(scope)
+        self._report("tail.stalled" if stalled else "tail.recovered", {"scope": scope})
+        for subscription in feed.placement.all_subscriptions():
+            listener: Any = subscription.outlet
+            listener.stall_changed()
+
+    def _end(self, scope: TailScope) -> None:
+        feed = self.feeds.pop(scope)
+        self._stalled.discard(scope)
+        task = asyncio.get_running_loop().create_task(feed.close(), name="feed-end")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        self._report("tail.closed", {"scope": scope})
+
+
+def _topic(subscription: Subscription) -> Topic:
+    topic = subscription.topic
+    assert isinstance(topic, Topic)
+    return topic

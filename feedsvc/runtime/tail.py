@@ -1,0 +1,295 @@
+"""Readers: the tasks that keep the upstream streams of one scope open and feed them into its placement.
+
+One live reader per scope, opened at the current operation time and reopened from its head for ever; catch-up readers
+for positions that are older, a few at a time. A read is never cancelled (decision 13): a reader ends when `closing`
+is set and its bounded read has returned. Nothing here decides about positions; that is `core.placement`.
+
+What can fail, and what follows:
+
+=====================  ==========================================  ==============================================
+raised by the source   live tail                                   catch-up tail
+=====================  ==========================================  ==============================================
+SourceUnavailable      backoff, reopen after the head              backoff, reopen after its head
+PositionLost           reopen at now, located are lost (rule 4)    rule 13: lost, or queued again
+EventUnavailable       as PositionLost: `event_unavailable`        the same
+SourceRefused          backoff (slow), reopen after the head       backoff, reopen after its head
+anything else          logged; reopen at now                       logged; its subscriptions are lost
+=====================  ==========================================  ==============================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, TailScope
+from feedsvc.core.placement import Placement
+from feedsvc.core.positions import Position, boundary
+from feedsvc.core.tail import Tail
+from feedsvc.ports import (
+    Batch,
+    ChangeSource,
+    ChangeStream,
+    Clock,
+    EventUnavailable,
+    Metrics,
+    PositionLost,
+    SourceError,
+)
+from feedsvc.runtime.backoff import Backoff
+
+SLICE_S = 0.005
+"""How long one step may hold the event loop before it lets others run."""
+
+Report = Callable[[str, Mapping[str, object]], None]
+"""Takes a stable event name and its fields; the composition root turns it into a log line."""
+
+
+class ReaderHealth(msgspec.Struct):
+    """What is known of one reader. Times are monotonic seconds; `caught_up`: the last read found nothing more."""
+
+    last_read: float
+    caught_up: bool = True
+    error: str | None = None
+
+
+class Readers:
+    """What all readers of one scope share: the source, the placement and the lock of its steps (rule 11)."""
+
+    def __init__(
+        self,
+        scope: TailScope,
+        source: ChangeSource,
+        placement: Placement,
+        clock: Clock,
+        metrics: Metrics,
+        report: Report,
+        random: Callable[[], float],
+        slow_after_s: float,
+    ) -> None:
+        self.scope = scope
+        self.source = source
+        self.placement = placement
+        self.clock = clock
+        self.metrics = metrics
+        self.report = report
+        self.random = random
+        self.slow_after_s = slow_after_s
+        self.closing = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.lock = asyncio.Lock()
+        """Held for every step, and to change which tails there are."""
+
+    async def step(self, tail: Tail, batch: Batch) -> None:
+        """Feed one batch, in slices; everything else on this placement is deferred to its end."""
+        async with self.lock:
+            started = self.clock.monotonic()
+            for _ in self.placement.batch(tail, batch.changes, batch.boundary):
+                if self.clock.monotonic() - started > SLICE_S:
+                    await asyncio.sleep(0)
+                    started = self.clock.monotonic()
+        if batch.changes:
+            self.metrics.count("changes_read", len(batch.changes), level=self.scope.level)
+
+    async def read(self, stream: ChangeStream) -> Batch:
+        """One batch; at scope `collection` a drop or rename never comes without the invalidate behind it."""
+        batch = await stream.read()
+        while (
+            self.scope.level == "collection"
+            and batch.changes
+            and not batch.ended
+            and _is_gone(batch.changes[-1])
+        ):
+            more = await stream.read()
+            batch = Batch(batch.changes + more.changes, more.boundary, more.ended)
+            if self.closing.is_set():
+                break
+        return batch
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until closing."""
+        try:
+            await asyncio.wait_for(self.closing.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def wait_changed(self, seconds: float) -> bool:
+        """Wait until the placement changed; False after `seconds` without a change."""
+        self.changed.clear()
+        try:
+            await asyncio.wait_for(self.changed.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _is_gone(change: Change) -> bool:
+    return change.operation in COLLECTION_GONE_OPERATIONS
+
+
+class LiveReader:
+    """Keeps the live tail of a scope open. `health` is what heartbeats and readiness are made from."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._backoff = Backoff(readers.random)
+        self._lost: str | None = None
+        self.health = ReaderHealth(last_read=readers.clock.monotonic())
+
+    async def run(self) -> None:
+        """Until closing. Never raises but for cancellation of the whole process."""
+        readers = self._readers
+        while not readers.closing.is_set():
+            try:
+                await self._read_on()
+            except (PositionLost, EventUnavailable) as error:
+                self._lost = "history_lost" if isinstance(error, PositionLost) else "event_unavailable"
+                self._note(error)
+            except SourceError as error:
+                self._note(error)
+            except Exception as error:
+                self._lost = "history_lost"
+                self._note(error)
+            else:
+                continue
+            await readers.pause(self._backoff.next_s())
+
+    async def _read_on(self) -> None:
+        """Open where the tail stands and read until the stream ends or fails."""
+        readers = self._readers
+        stream, tail = await self._open()
+        try:
+            while not readers.closing.is_set():
+                batch = await readers.read(stream)
+                self.health.last_read = readers.clock.monotonic()
+                self.health.caught_up = batch.boundary is not None or not batch.changes
+                self.health.error = None
+                await readers.step(tail, batch)
+                if batch.changes or batch.boundary is not None:
+                    self._backoff.reset()
+                if batch.ended:
+                    return
+        finally:
+            await stream.close()
+
+    async def _open(self) -> tuple[ChangeStream, Tail]:
+        readers, placement = self._readers, self._readers.placement
+        tail = placement.live
+        if tail is not None and self._lost is None:
+            return await readers.source.open(readers.scope, tail.head), tail
+        start = boundary(await readers.source.operation_time())
+        stream = await readers.source.open(readers.scope, start)
+        async with readers.lock:
+            if tail is None:
+                placement.live_opened(start)
+            else:
+                placement.live_lost(start, self._lost or "history_lost")
+                readers.metrics.count("live_tails_lost")
+        self._lost = None
+        tail = placement.live
+        assert tail is not None
+        return stream, tail
+
+    def _note(self, error: Exception) -> None:
+        name = f"{type(error).__name__}: {error}"
+        if self.health.error != name:
+            self._readers.report(
+                "tail.failed", {"scope": self._readers.scope, "error": name, "lost": self._lost}
+            )
+        self.health.error = name
+        self._readers.metrics.count("tail_errors", kind=type(error).__name__)
+
+
+class CatchUpReader:
+    """Serves one catch-up tail from `start` until nobody is left on it.
+
+    `opened` is called once the stream is open and those it can serve have joined.
+    """
+
+    def __init__(
+        self,
+        readers: Readers,
+        start: Position,
+        backoff: Backoff,
+        opened: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._readers = readers
+        self._start = start
+        self._opened = opened
+        self._tail: Tail | None = None
+        self._backoff = backoff
+
+    async def run(self) -> None:
+        readers = self._readers
+        while not readers.closing.is_set():
+            try:
+                if await self._read_on():
+                    return
+                continue
+            except PositionLost as error:
+                await self._give_up("token_expired", history=error.history)
+                return
+            except EventUnavailable:
+                await self._give_up("event_unavailable", history=False)
+                return
+            except SourceError as error:
+                readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
+                if self._tail is None:
+                    await readers.pause(self._backoff.next_s())
+                    return
+            except Exception as error:
+                readers.report(
+                    "catch_up.broken", {"scope": readers.scope, "error": f"{type(error).__name__}: {error}"}
+                )
+                await self._give_up("event_unavailable", history=False)
+                return
+            await readers.pause(self._backoff.next_s())
+
+    async def _read_on(self) -> bool:
+        """Open and read until nobody is left (True) or the stream ended behind an invalidate (False: open again)."""
+        readers, placement = self._readers, self._readers.placement
+        if self._tail is not None:
+            self._start = self._tail.head
+        stream = await readers.source.open(readers.scope, self._start)
+        try:
+            if self._tail is None:
+                async with readers.lock:
+                    self._tail = placement.catch_up_opened(self._start)
+                self._opened()
+            tail = self._tail
+            while not readers.closing.is_set():
+                if placement.close_catch_up(tail):
+                    return True
+                if placement.is_full(tail):
+                    await self._wait_for_room(tail)
+                    continue
+                batch = await readers.read(stream)
+                await readers.step(tail, batch)
+                if batch.changes or batch.boundary is not None:
+                    self._backoff.reset()
+                if batch.ended:
+                    return False
+            return True
+        finally:
+            await stream.close()
+
+    async def _wait_for_room(self, tail: Tail) -> None:
+        """Stop reading until the slowest reader moved; who does not move for too long is closed as slow."""
+        readers = self._readers
+        before, deadline = tail.slowest_cursor(), readers.clock.monotonic() + readers.slow_after_s
+        while readers.placement.is_full(tail) and not readers.closing.is_set():
+            left_s = deadline - readers.clock.monotonic()
+            if left_s <= 0:
+                for subscription in readers.placement.holding_up(tail):
+                    subscription.outlet.too_slow(subscription)
+                return
+            await readers.wait_changed(min(left_s, 1.0))
+            if tail.slowest_cursor() != before:
+                return
+
+    async def _give_up(self, reason: str, *, history: bool) -> None:
+        self._readers.metrics.count("catch_up_tails_lost", reason=reason)
+        async with self._readers.lock:
+            self._readers.placement.catch_up_lost(self._start, self._tail, reason, history=history)
