@@ -78,6 +78,9 @@ def test_missing_scopes(scopes: list[str]) -> None:
     policy = Policy.parse(FILE)
     assert refusal(lambda: grant(policy, "orders", scopes=scopes, statuses=["a"])).code == "forbidden"
     assert grant(policy, "other", scopes=scopes).filter == {}
+    two = Policy.parse(changed(collections={"a": {"scopes": ["one", "two"]}}))
+    assert refusal(lambda: grant(two, "a", scopes=["one"])).code == "forbidden"
+    assert grant(two, "a", scopes=["two", "one", *scopes]).collection == "a"
 
 
 @pytest.mark.parametrize(
