@@ -6,6 +6,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.engine"]
+
 # Examples are bounded by number, never by time: the machine is shared and a slow example is not a wrong one.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A run that nobody watches must not fail by chance on a change that has nothing to do with it; developers search.

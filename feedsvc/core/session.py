@@ -129,9 +129,10 @@ class Session:
             return []
         return self._handle(text, now)
 
-    def authenticate(self, jwt: str) -> list[Effect]:
-        """Credentials came with the upgrade, as if they had been the first frame."""
-        return self._verify(jwt)
+    def verifying(self) -> None:
+        """Credentials came with the upgrade and are in the shell's hands: as if `Verify` had been answered with it."""
+        self._busy = True
+        self.state = State.VERIFYING
 
     def verified(self, principal: Principal, *, now: float, wall: float) -> list[Effect]:
         """The JWT of the last `Verify` is valid."""

@@ -25,6 +25,11 @@ class Admission:
     def connections(self) -> int:
         return sum(self._connections.values())
 
+    @property
+    def topics(self) -> int:
+        """Distinct topics of all tenants."""
+        return sum(map(len, self._topics.values()))
+
     def wait(self) -> None:
         """A socket without credentials. Raises `Refusal('connection_limit')`."""
         if self.waiting >= self._limits.waiting_sockets:

@@ -24,13 +24,15 @@ from feedsvc.core.positions import Position
 from feedsvc.core.session import Effect, Principal, Session
 from feedsvc.core.subscription import Subscription
 from feedsvc.core.topics import Topic
-from feedsvc.ports import AuthError, Clock, Connection, Metrics, Verifier
+from feedsvc.ports import AuthError, Claims, Clock, Connection, Metrics, Verifier
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
 
 _FIRST_RETRY_MS = 500
 _LONGEST_RETRY_MS = 60_000
 _MAX_COUNTED_RESYNCS = 1_024
+_MAX_OWED_BYTES = 256 << 10
+"""Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
 
 
 class ClientContext(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class Client:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._full_since: float | None = None
+        self._owed_bytes = 0
         self._collecting: dict[str, str] | None = None
         self._heartbeat_soon = False
         self._resyncs: dict[str, int] = {}
@@ -80,12 +83,13 @@ class Client:
 
     # -- what the transport calls -------------------------------------------------------------------------
 
-    def start(self, jwt: str | None) -> None:
-        """The socket was accepted, with or without credentials in the upgrade."""
-        if jwt is not None:
-            self._perform(self._session.authenticate(jwt))
-        else:
+    def start(self, claims: Claims | None) -> None:
+        """The socket was accepted, with verified credentials in the upgrade or without any."""
+        if claims is None:
             self._wait_for_auth()
+        else:
+            self._session.verifying()
+            self._admit(claims)
         self._arm()
 
     def receive(self, text: str | bytes) -> None:
@@ -159,7 +163,14 @@ class Client:
                     self.connection.close(code, reason)
 
     def send(self, frame: messages.Frame) -> None:
-        self.connection.write((messages.encode(frame),))
+        """An answer. It is written even to a full transport, but a peer that asks and never reads is closed."""
+        encoded = messages.encode(frame)
+        if self._full_since is not None:
+            self._owed_bytes += len(encoded)
+            if self._owed_bytes > _MAX_OWED_BYTES:
+                self.close("slow_consumer")
+                return
+        self.connection.write((encoded,))
         self.check_room()
 
     def check_room(self) -> None:
@@ -178,27 +189,33 @@ class Client:
     async def _verify(self, jwt: str) -> None:
         try:
             claims = await self._context.verifier.verify(jwt)
+        except AuthError as error:
+            self._refuse_auth(error.code, error.message)
+        except Exception as error:
+            self._failed("verify", error)
+            self._after(self._session.close("internal"))
+        else:
+            self._admit(claims)
+
+    def _admit(self, claims: Claims) -> None:
+        """The JWT is genuine: does it name a tenant, and has that tenant room?"""
+        wall = self._context.clock.wall()
+        try:
             tenant = self.hub.policy.tenant(claims.claims)
-            wall = self._context.clock.wall()
             if claims.expires_at <= wall:
                 raise Refusal("auth_expired", "the JWT has expired")
             if self._tenant is None and not self._gone:
                 self.hub.admission.admit(tenant)
                 self._tenant = tenant
                 self._waited()
-        except AuthError as error:
-            self._refuse_auth(error.code, error.message)
         except Refusal as refusal:
             if refusal.retry_after_ms is None:
                 self._refuse_auth(refusal.code, refusal.message)
             else:
                 self._after(self._session.close(refusal.code, retry_after_ms=refusal.retry_after_ms))
-        except Exception as error:
-            self._failed("verify", error)
-            self._after(self._session.close("internal"))
-        else:
-            principal = Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
-            self._after(self._session.verified(principal, now=self.now(), wall=wall))
+            return
+        principal = Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
+        self._after(self._session.verified(principal, now=self.now(), wall=wall))
 
     def _refuse_auth(self, code: str, message: str) -> None:
         self._context.metrics.count("auth_refused", code=code)
@@ -267,6 +284,9 @@ class Client:
                 self._drop(held)
                 self.send(messages.Unsubscribed(held.topic.topic_id, "topic_changed", resubscribe=True))
 
+    def count_resync(self, reason: str) -> None:
+        self._context.metrics.count("resyncs", reason=reason)
+
     def retry_after_ms(self, topic_id: str) -> int:
         """How long to wait before the next fetch: grows with every resync of the topic on this connection."""
         count = self._resyncs.pop(topic_id, 0)
@@ -282,6 +302,7 @@ class Client:
         if self._gone:
             return
         self._full_since = None
+        self._owed_bytes = 0
         for held in list(self._held.values()):
             if held.subscription is not None:
                 self.hub.feed(held.topic).placement.writable(held.subscription)
@@ -388,6 +409,7 @@ class Held:
 
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
         client, topic = self._client, self.topic
+        client.count_resync(reason)
         client.send(
             messages.Resync(
                 topic=topic.topic_id,

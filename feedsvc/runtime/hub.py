@@ -151,6 +151,10 @@ class Hub:
     def stalled(self, topic: Topic) -> bool:
         return self._scope(topic) in self._stalled
 
+    def failing_tails(self) -> list[TailScope]:
+        """The scopes in use whose upstream does not answer."""
+        return [scope for scope in self._stalled if self.feeds[scope].placement.subscriptions]
+
     def lag_ms(self, topic: Topic) -> int:
         """How far the topic's live tail is behind, in ms: the age of its head, or of its last answer when idle."""
         feed = self.feed(topic)

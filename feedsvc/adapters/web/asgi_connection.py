@@ -1,0 +1,94 @@
+"""`ports.Connection` on the plain ASGI path: any server will do.
+
+`write` only queues; one task per connection hands frames to `send`, which waits while the transport is full. So the
+queue is the transport's buffer as the runtime sees it: over the high-water mark `writable` is False, and the callback
+runs when it has drained to half of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from starlette.types import Send
+
+from feedsvc.adapters.web.server_protocol import ABORT_AFTER_S
+
+_REASON_BYTES = 123
+"""The most that a close frame can carry (RFC 6455, section 5.5)."""
+
+
+class AsgiConnection:
+    """`run` is the writer; it returns when the close was sent or the peer is gone."""
+
+    def __init__(self, send: Send, high_water_bytes: int, abort: Callable[[], None] | None) -> None:
+        self._send = send
+        self._high_water_bytes = high_water_bytes
+        self._abort = abort
+        self._frames: deque[bytes] = deque()
+        self._size_bytes = 0
+        self._full = False
+        self._callback: Callable[[], None] | None = None
+        self._wake = asyncio.Event()
+        self._closing: tuple[int, str] | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self.frames_sent = 0
+        self.bytes_sent = 0
+
+    @property
+    def writable(self) -> bool:
+        return self._size_bytes < self._high_water_bytes and self._closing is None
+
+    @property
+    def close_sent(self) -> tuple[int, str] | None:
+        """Code and reason with which this side closed, None if it did not."""
+        return self._closing
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        if self._closing is not None:
+            return
+        self._frames.extend(frames)
+        self._size_bytes += sum(map(len, frames))
+        if self._size_bytes >= self._high_water_bytes:
+            self._full = True
+        self._wake.set()
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def close(self, code: int, reason: str = "") -> None:
+        if self._closing is not None:
+            return
+        self._closing = (code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
+        self._wake.set()
+        if self._abort is not None:
+            self._abort_timer = asyncio.get_running_loop().call_later(ABORT_AFTER_S, self._abort)
+
+    def cancel_abort(self) -> None:
+        """The socket is gone by itself."""
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+
+    async def run(self) -> None:
+        """Hand frames to the server, in order, until a close. Whatever `send` raises means that the peer is gone."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._frames:
+                frame = self._frames.popleft()
+                await self._send({"type": "websocket.send", "text": frame.decode()})
+                self.frames_sent += 1
+                self.bytes_sent += len(frame)
+                self._size_bytes -= len(frame)
+                self._drained()
+            if self._closing is not None:
+                code, reason = self._closing
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                return
+
+    def _drained(self) -> None:
+        if self._full and self._size_bytes <= self._high_water_bytes // 2 and self._closing is None:
+            self._full = False
+            if self._callback is not None:
+                self._callback()

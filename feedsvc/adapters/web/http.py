@@ -1,0 +1,67 @@
+"""The HTTP routes beside the feeds: health and metrics (protocol.md section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
+
+
+class Health(msgspec.Struct, frozen=True):
+    """`status` is `ok`, `degraded`, `starting`, `draining` or `failing`; `detail` is for people and names no secret."""
+
+    ok: bool
+    status: str
+    detail: str = ""
+
+
+class HealthProbe(Protocol):
+    """Three questions with three answers: is the process alive, has it started, does it want traffic?"""
+
+    def live(self) -> Health: ...
+
+    def startup(self) -> Health: ...
+
+    def ready(self) -> Health: ...
+
+
+def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
+    """The ASGI application. `metrics` returns the exposition and its content type."""
+
+    def healthz(answer: Callable[[], Health]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            health = answer()
+            body = msgspec.json.encode({"status": health.status, "detail": health.detail})
+            status = 200 if health.ok else 503
+            return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
+
+        return endpoint
+
+    async def live(request: Request) -> Response:
+        return healthz(probe.live)(request)
+
+    async def startup(request: Request) -> Response:
+        return healthz(probe.startup)(request)
+
+    async def ready(request: Request) -> Response:
+        return healthz(probe.ready)(request)
+
+    async def exposition(request: Request) -> Response:
+        body, content_type = metrics()
+        return Response(body, 200, {"Cache-Control": "no-store"}, content_type)
+
+    return Starlette(
+        routes=[
+            WebSocketRoute("/v1/ws", feed),
+            Route("/healthz/live", live),
+            Route("/healthz/startup", startup),
+            Route("/healthz/ready", ready),
+            Route("/metrics", exposition),
+        ]
+    )

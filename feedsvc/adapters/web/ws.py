@@ -1,0 +1,114 @@
+"""`GET /v1/ws`: the upgrade, then one client until its socket is gone.
+
+The reader never awaits anything but the socket. Refused upgrades get an HTTP status and a problem document; after the
+upgrade every refusal is a close code of the registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from feedsvc.adapters.web.asgi_connection import AsgiConnection
+from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.problems import problem_response
+from feedsvc.adapters.web.server_protocol import abort_of
+from feedsvc.core.errors import Refusal
+from feedsvc.core.messages import SUBPROTOCOL
+from feedsvc.ports import AuthError, Claims
+from feedsvc.runtime.client import Client, ClientContext
+from feedsvc.runtime.lifecycle import Lifecycle
+
+_UNSUPPORTED_DATA = 1003
+_GONE = (1005, "")
+
+
+class WebSocketFeed:
+    """The ASGI application of `/v1/ws`."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        lifecycle: Lifecycle,
+        allowed_origins: frozenset[str],
+        high_water_bytes: int,
+    ) -> None:
+        self._context = context
+        self._lifecycle = lifecycle
+        self._allowed_origins = allowed_origins
+        self._high_water_bytes = high_water_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        socket = WebSocket(scope, receive, send)
+        try:
+            claims = await self._check(socket)
+        except Refusal as refusal:
+            self._context.metrics.count("upgrades_refused", code=refusal.code)
+            await socket.send_denial_response(problem_response(refusal))
+            return
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None)
+        await self._serve(scope, receive, send, claims)
+
+    async def _check(self, socket: WebSocket) -> Claims | None:
+        """The verified claims of the upgrade, if it brought any. Raises `Refusal`."""
+        if self._lifecycle.draining:
+            raise Refusal(
+                "going_away", "this instance is shutting down; connect to another", retry_after_ms=1_000
+            )
+        headers: Headers = socket.headers
+        check_origin(headers, self._allowed_origins)
+        check_url(socket.url.query)
+        jwt = upgrade_jwt(headers.getlist("authorization"), socket.scope.get("subprotocols", ()))
+        if jwt is None:
+            return None
+        try:
+            return await self._context.verifier.verify(jwt)
+        except AuthError as error:
+            raise Refusal(error.code, error.message) from None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
+        connection_id = secrets.token_urlsafe(9)
+        connection = AsgiConnection(send, self._high_water_bytes, abort_of(scope))
+        client = Client(self._context, connection, connection_id, self._lifecycle.remove)
+        self._lifecycle.add(client)
+        writer = asyncio.get_running_loop().create_task(connection.run(), name=f"writer-{connection_id}")
+        self._report("connection.opened", connection_id, {})
+        try:
+            client.start(claims)
+            code, reason = await _read(receive, client.receive, connection)
+        finally:
+            client.transport_closed()
+            connection.cancel_abort()
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await writer
+        code, reason = connection.close_sent or (code, reason)
+        metrics = self._context.metrics
+        metrics.count("closes", code=str(code))
+        metrics.count("frames_sent", connection.frames_sent)
+        metrics.count("bytes_sent", connection.bytes_sent)
+        self._report("connection.closed", connection_id, {"code": code, "reason": reason})
+
+    def _report(self, event: str, connection_id: str, fields: Mapping[str, object]) -> None:
+        self._context.report(event, {"connection": connection_id, **fields})
+
+
+async def _read(
+    receive: Receive, deliver: Callable[[str], None], connection: AsgiConnection
+) -> tuple[int, str]:
+    """Deliver text frames until the socket is gone; returns the close code and reason of the peer."""
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            return message.get("code", _GONE[0]), message.get("reason") or ""
+        text = message.get("text")
+        if text is None:
+            connection.close(_UNSUPPORTED_DATA, "frames are text")
+        else:
+            deliver(text)

@@ -1,0 +1,227 @@
+"""The composition root: the only place that wires adapters to the runtime, and the life of one `serve` process.
+
+uvicorn's own signal handling closes every socket with 1012 before anything can be said, so this module owns the
+server: SIGTERM turns readiness off, drains the clients (`runtime.lifecycle`), and only then lets the server exit. A
+second signal ends the drain at once. Streams are closed last, within one bounded read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from feedsvc import __version__
+from feedsvc.adapters.jwt.keys import JwtKey
+from feedsvc.adapters.jwt.verifier import JwtVerifier
+from feedsvc.adapters.mongo.driver import MongoSource
+from feedsvc.adapters.mongo.extjson import encode_json
+from feedsvc.adapters.telemetry import logs
+from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
+from feedsvc.adapters.web.http import Health, build_app
+from feedsvc.adapters.web.server_protocol import FeedProtocol
+from feedsvc.adapters.web.ws import WebSocketFeed
+from feedsvc.core.limits import Limits
+from feedsvc.ports import Metrics, Verifier
+from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.hub import Hub, HubSettings
+from feedsvc.runtime.lifecycle import Lifecycle
+from feedsvc.settings import Settings
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_REST_OF_SHUTDOWN_S = 3
+"""After the drain: what uvicorn may wait for sockets that did not finish their close."""
+
+
+class SystemClock:
+    """`ports.Clock` of the machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class Probe:
+    """The answers of `/healthz/*` (protocol.md section 10)."""
+
+    def __init__(self, hub: Hub, lifecycle: Lifecycle, *, needs_source: bool) -> None:
+        self._hub = hub
+        self._lifecycle = lifecycle
+        self._needs_source = needs_source
+
+    def live(self) -> Health:
+        return Health(ok=True, status="ok")
+
+    def startup(self) -> Health:
+        """Started once MongoDB has answered for the first time: before that no resume token can be opened."""
+        if self._hub.deployment.identified.is_set():
+            return Health(ok=True, status="ok")
+        return Health(
+            ok=False, status="starting", detail=self._hub.deployment.failure or "waiting for MongoDB"
+        )
+
+    def ready(self) -> Health:
+        if self._lifecycle.draining:
+            return Health(ok=False, status="draining")
+        if not self._hub.deployment.identified.is_set():
+            return Health(ok=False, status="starting", detail="waiting for the first answer of MongoDB")
+        failing = self._hub.failing_tails()
+        if not failing:
+            return Health(ok=True, status="ok")
+        detail = f"{len(failing)} change streams do not answer"
+        if self._hub.deployment.failure is not None:
+            return Health(ok=not self._needs_source, status="degraded", detail=detail)
+        return Health(ok=False, status="failing", detail=detail)
+
+
+class FeedServer(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_verifier(settings: Settings, clock: SystemClock) -> Verifier:
+    jwt = settings.jwt
+    if jwt.secret is not None:
+        key = JwtKey.from_secret(jwt.secret.reveal(), jwt.algorithms)
+    else:
+        assert jwt.public_key is not None
+        key = JwtKey.from_public_key(jwt.public_key.reveal(), jwt.algorithms)
+    return JwtVerifier(
+        key,
+        issuer=jwt.issuer,
+        audiences=jwt.audiences,
+        leeway_s=settings.limits.jwt_leeway_s,
+        clock_wall=clock.wall,
+        max_bytes=settings.limits.jwt_bytes,
+    )
+
+
+class Service:
+    """One `serve` process: build it in the running loop, then `run`."""
+
+    def __init__(self, settings: Settings) -> None:
+        limits = settings.limits
+        self._limits = limits
+        clock = SystemClock()
+        self._source = MongoSource(
+            settings.mongodb_uri.reveal(), max_streams=limits.max_tails + limits.catch_up_tails
+        )
+        self._metrics = PrometheusMetrics(__version__)
+        self._metrics.on_scrape(self._measure)
+        self._lifecycle = Lifecycle(random.random)
+        self._hub = Hub(
+            HubSettings(
+                policy=settings.policy,
+                limits=limits,
+                level=settings.tail_scope,
+                source_epoch=settings.source_epoch,
+                token_keys=tuple(key.reveal() for key in settings.token_keys),
+                encode_json=encode_json,
+                random=random.random,
+            ),
+            self._source,
+            clock,
+            self._metrics,
+            logs.report,
+        )
+        context = ClientContext(
+            hub=self._hub,
+            verifier=make_verifier(settings, clock),
+            clock=clock,
+            metrics=self._metrics,
+            report=logs.report,
+            random=random.random,
+            server=f"feedsvc/{__version__}",
+        )
+        feed = WebSocketFeed(context, self._lifecycle, settings.allowed_origins, limits.high_water_bytes)
+        probe = Probe(self._hub, self._lifecycle, needs_source=settings.ready_needs_source)
+        app = build_app(feed, probe, self._metrics.render)
+        self._server = FeedServer(_server_config(settings, limits, app))
+
+    async def run(self) -> int:
+        """Serve until a signal; the exit code."""
+        signals: asyncio.Queue[int] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, signals.put_nowait, number)
+        await self._source.start()
+        self._hub.start()
+        serving = loop.create_task(self._server.serve(), name="server")
+        stopped = loop.create_task(signals.get(), name="signals")
+        try:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                logs.report("service.draining", {"clients": len(self._lifecycle.clients)})
+                await self._drain(signals)
+                self._server.should_exit = True
+            await serving
+        finally:
+            stopped.cancel()
+            await self._hub.close()
+            await self._source.close()
+            logs.report("service.stopped", {})
+        return 0
+
+    async def _drain(self, signals: asyncio.Queue[int]) -> None:
+        loop = asyncio.get_running_loop()
+        again = loop.create_task(signals.get(), name="second-signal")
+        drain = loop.create_task(self._lifecycle.drain(self._limits.drain_s), name="drain")
+        await asyncio.wait({again, drain}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (again, drain):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _measure(self, metrics: Metrics) -> None:
+        """The gauges, at the time of a scrape."""
+        hub = self._hub
+        feeds = list(hub.feeds.values())
+        metrics.gauge("connections", hub.admission.connections)
+        metrics.gauge("waiting_sockets", hub.admission.waiting)
+        metrics.gauge("topics", hub.admission.topics)
+        metrics.gauge("tails", len(feeds))
+        metrics.gauge("catch_up_tails", sum(len(feed.placement.catch_ups) for feed in feeds))
+        metrics.gauge("subscriptions", sum(feed.placement.subscriptions for feed in feeds))
+        window_s = hub.window_seconds()
+        if window_s is not None:
+            metrics.gauge("oplog_window_seconds", window_s)
+
+
+def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=settings.host,
+        port=settings.port,
+        loop="none",
+        http="h11",
+        ws=FeedProtocol,
+        ws_max_size=limits.frame_bytes,
+        ws_ping_interval=limits.peer_timeout_s / 3,
+        ws_ping_timeout=limits.peer_timeout_s * 2 / 3,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=_REST_OF_SHUTDOWN_S,
+    )
+
+
+def serve(settings: Settings) -> int:
+    """Run the service until SIGTERM or SIGINT; returns the exit code."""
+
+    async def main() -> int:
+        return await Service(settings).run()
+
+    return uvloop.run(main())

@@ -1,0 +1,220 @@
+"""`feedsvc serve` as a process, and a bare client that speaks the protocol over `websockets`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jwt as pyjwt
+import yaml
+from websockets.asyncio.client import ClientConnection, connect
+
+JWT_SECRET = "a development secret of more than 32 bytes"
+START_TIMEOUT_S = 30.0
+FRAME_TIMEOUT_S = 15.0
+
+Frame = dict[str, Any]
+
+ONE_DATABASE_PER_TENANT: Mapping[str, Any] = {
+    "tenant": {"claim": "tenant", "database": "{tenant}"},
+    "collections": {"*": {}},
+}
+
+
+def token_key() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
+def make_jwt(tenant: str, *, sub: str = "alice", ttl_s: float = 600, **claims: Any) -> str:
+    now = time.time()
+    payload = {"tenant": tenant, "sub": sub, "iat": int(now), "exp": now + ttl_s, **claims}
+    return pyjwt.encode(payload, JWT_SECRET, algorithm="HS256")
+
+
+class Service:
+    """One `feedsvc serve` process. Environment by keyword: `max_age="5"` is FEEDSVC_MAX_AGE."""
+
+    def __init__(
+        self,
+        mongodb_uri: str,
+        directory: Path,
+        policy: Mapping[str, Any] = ONE_DATABASE_PER_TENANT,
+        *,
+        token_keys: str | None = None,
+        **environment: str,
+    ) -> None:
+        self.port = free_port()
+        self.token_keys = token_keys or token_key()
+        self._log = directory / f"service-{self.port}.log"
+        policy_path = directory / f"policy-{self.port}.yaml"
+        policy_path.write_text(yaml.safe_dump(dict(policy)))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FEEDSVC_")}
+        self._environment = {
+            **inherited,
+            "FEEDSVC_MONGODB_URI": mongodb_uri,
+            "FEEDSVC_PORT": str(self.port),
+            "FEEDSVC_POLICY": str(policy_path),
+            "FEEDSVC_JWT_SECRET": JWT_SECRET,
+            "FEEDSVC_TOKEN_KEYS": self.token_keys,
+            **{f"FEEDSVC_{name.upper()}": value for name, value in environment.items()},
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/ws"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> Service:
+        """Start and wait until `/healthz/ready` says so."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "feedsvc", "serve"],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.get("/healthz/ready")[0] != 200:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the service does not start:\n{self.log()}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
+        return self
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a GET; status 0 where nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        try:
+            return process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def __enter__(self) -> Service:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(signal.SIGKILL)
+
+
+class Client:
+    """A bare client. It keeps `token`, as protocol section 5 asks, for each topic id."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.tokens: dict[str, str] = {}
+        self.seen: list[Frame] = []
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        await self.socket.send(json.dumps(frame))
+
+    async def receive(self, timeout_s: float = FRAME_TIMEOUT_S) -> Frame:
+        """The next frame of any type."""
+        frame: Frame = json.loads(await asyncio.wait_for(self.socket.recv(), timeout_s))
+        self.seen.append(frame)
+        self._keep(frame)
+        return frame
+
+    async def until(self, wanted: Callable[[Frame], bool] | str, timeout_s: float = FRAME_TIMEOUT_S) -> Frame:
+        """The next frame of a type, or for which `wanted` holds; what comes before is in `seen`."""
+        matches = (lambda frame: frame["type"] == wanted) if isinstance(wanted, str) else wanted
+        async with asyncio.timeout(timeout_s):
+            while True:
+                frame = await self.receive(timeout_s)
+                if matches(frame):
+                    return frame
+
+    async def subscribe(
+        self, collection: str, *, request_id: str = "s", expect: str = "live", **fields: Any
+    ) -> Frame:
+        """Subscribe and return `subscribed`; with `expect="live"` wait for that too."""
+        topic_names = ("filter", "operations", "fields", "database")
+        topic = {
+            "collection": collection,
+            **{name: fields.pop(name) for name in topic_names if name in fields},
+        }
+        await self.send({"type": "subscribe", "id": request_id, "topic": topic, **fields})
+        answer = await self.until(lambda frame: frame.get("id") == request_id)
+        if answer["type"] == "error":
+            raise AssertionError(answer)
+        if expect:
+            await self.until(lambda frame: frame["type"] == expect and frame["topic"] == answer["topic"])
+        return answer
+
+    async def events(self, count: int, timeout_s: float = FRAME_TIMEOUT_S) -> list[Frame]:
+        """The next `count` changes, of whatever topic."""
+        return [(await self.until("event", timeout_s))["event"] for _ in range(count)]
+
+    def _keep(self, frame: Frame) -> None:
+        match frame["type"]:
+            case "subscribed" | "resync" | "snapshotEnd" if "token" in frame:
+                self.tokens[frame["topic"]] = frame["token"]
+            case "event":
+                self.tokens[frame["topic"]] = frame["event"]["_id"]
+            case "checkpoint":
+                self.tokens.update(frame["tokens"])
+
+
+@contextlib.asynccontextmanager
+async def client_of(service: Service, tenant: str, **claims: Any) -> AsyncIterator[Client]:
+    """A connected, authenticated client."""
+    headers = {"Authorization": f"Bearer {make_jwt(tenant, **claims)}"}
+    async with connect(service.url, additional_headers=headers, max_size=None, proxy=None) as socket:
+        client = Client(socket)
+        assert (await client.receive())["type"] == "welcome"
+        yield client
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
