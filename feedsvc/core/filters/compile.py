@@ -42,6 +42,7 @@ from feedsvc.core.filters.values import (
     exact_number,
     value_key,
 )
+from feedsvc.core.images import array_index
 
 Predicate = Callable[[Mapping[str, Any]], bool]
 Test = Callable[[Any], bool]
@@ -159,9 +160,8 @@ def _inner_part(part: str, test: Test, next_document: Predicate, next_array: Tes
 
 def _index(part: str) -> int:
     """The array index that a part can mean, -1 for none: "00" is a name only."""
-    if part.isascii() and part.isdigit() and (part[0] != "0" or part == "0"):
-        return int(part)
-    return -1
+    index = array_index(part)
+    return -1 if index is None else index
 
 
 def _test(node: Equal | AnyOf | Range | Exists) -> Test:

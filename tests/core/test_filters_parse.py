@@ -1,0 +1,254 @@
+"""Parsing: an allow-list that refuses everything else with path and rule, and a canonical form that never lies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bson import Decimal128, Int64, Regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedsvc.core.errors import Refusal
+from feedsvc.core.filters.compile import compile_filter
+from feedsvc.core.filters.parse import (
+    MAX_DEPTH,
+    MAX_FILTER_BYTES,
+    MAX_IN_VALUES,
+    FilterError,
+    canonical_form,
+    check_size,
+    parse_filter,
+)
+from tests.core.bson_strategies import VALUES, documents, filters
+
+
+def refusal(query: Any) -> FilterError:
+    with pytest.raises(FilterError) as caught:
+        parse_filter(query)
+    return caught.value
+
+
+def form(query: dict[str, Any]) -> bytes:
+    return canonical_form(parse_filter(query))
+
+
+@pytest.mark.parametrize(
+    "query, path",
+    [
+        ({"$where": "1"}, "$where"),
+        ({"$expr": {"$eq": [1, 1]}}, "$expr"),
+        ({"$text": {"$search": "x"}}, "$text"),
+        ({"$jsonSchema": {}}, "$jsonSchema"),
+        ({"$comment": "x"}, "$comment"),
+        ({"$function": {}}, "$function"),
+        (json.loads(r'{"a": {"\u0024where": "1"}}'), "a.$where"),
+        ({"a": {"$type": "int"}}, "a.$type"),
+        ({"a": {"$mod": [2, 0]}}, "a.$mod"),
+        ({"a": {"$size": 1}}, "a.$size"),
+        ({"a": {"$all": [1]}}, "a.$all"),
+        ({"r": {"$elemMatch": "P"}}, "r.$elemMatch"),
+        ({"tags": {"$not": {"$elemMatch": {"k": "x"}}}}, "tags.$not.$elemMatch"),
+        ({"a": {"$regex": "(a|a)+b"}}, "a.$regex"),
+        ({"a": {"$regex": "x", "$options": "i"}}, "a.$regex"),
+        ({"a": {"$bitsAllSet": 1}}, "a.$bitsAllSet"),
+        ({"a": {"$near": [0, 0]}}, "a.$near"),
+        ({"a": {"$ref": "c", "$id": 1}}, "a.$ref"),
+        ({"a": Regex("x")}, "a"),
+        ({"a": {"$not": Regex("x")}}, "a.$not"),
+        ({"a": {"$eq": Regex("x")}}, "a.$eq"),
+        ({"a": {"$in": [1, Regex("x")]}}, "a.$in.1"),
+        ({"a": {"b": [Regex("x")]}}, "a.b.0"),
+        ({"$and": [{"$or": [{"a": 1}, {"$nor": [{"$where": "1"}]}]}]}, "$and.0.$or.1.$nor.0.$where"),
+    ],
+)
+def test_unsupported(query: dict[str, Any], path: str) -> None:
+    """What this version does not evaluate is refused with the operator's path."""
+    error = refusal(query)
+    assert (error.code, error.path) == ("filter_unsupported", path)
+
+
+@pytest.mark.parametrize(
+    "query, path",
+    [
+        ([], ""),
+        ("x", ""),
+        (None, ""),
+        ({1: 2}, ""),
+        ({"$eq": 1}, "$eq"),
+        ({"$not": {"a": 1}}, "$not"),
+        ({"$and": []}, "$and"),
+        ({"$or": {"0": {"a": 1}, "length": 1}}, "$or"),
+        ({"$or": "x"}, "$or"),
+        ({"$nor": [{"a": 1}, 1]}, "$nor.1"),
+        ({"$or": ({"a": 1},)}, "$or"),
+        ({"a": {"$in": {"0": 1}}}, "a.$in"),
+        ({"a": {"$in": 1}}, "a.$in"),
+        ({"a": {"$nin": None}}, "a.$nin"),
+        ({"a": {"$in": [{"$gt": 1}]}}, "a.$in.0.$gt"),
+        ({"a": {"$not": 1}}, "a.$not"),
+        ({"a": {"$not": {}}}, "a.$not"),
+        ({"a": {"$not": {"b": 1}}}, "a.$not.b"),
+        ({"a": {"$and": [{"$gt": 1}]}}, "a.$and"),
+        ({"a": {"$gt": 1, "b": 2}}, "a.b"),
+        ({"a": {"b": 1, "$gt": 2}}, "a.b"),
+        ({"a": {"b": {"$gt": 1}}}, "a.b.$gt"),
+        ({"a": {"$eq": {"$gt": 1}}}, "a.$eq.$gt"),
+        ({"a": {"$exists": "yes"}}, "a.$exists"),
+        ({"a": {"$exists": Decimal128("1")}}, "a.$exists"),
+        ({"": 1}, ""),
+        ({"a.": 1}, "a."),
+        ({".a": 1}, ".a"),
+        ({"a..b": 1}, "a..b"),
+        ({"a.$b": 1}, "a.$b"),
+        ({"a.$": 1}, "a.$"),
+        ({"a\0b": 1}, "a\0b"),
+        ({"a": {"b\0": 1}}, "a"),
+        ({"a": {1: 1}}, "a"),
+        ({"a": object()}, "a"),
+        ({"a": [{1, 2}]}, "a.0"),
+        ({".".join("0" * 9): 1}, ".".join("0" * 9)),
+        ({".".join("a" * 65): 1}, ".".join("a" * 65)),
+    ],
+)
+def test_malformed(query: Any, path: str) -> None:
+    """What MongoDB refuses, or only accepts because it cannot know better, is refused with path and rule."""
+    error = refusal(query)
+    assert (error.code, error.path) == ("filter_invalid", path)
+    assert error.rule and str(error).endswith(error.rule)
+
+
+def test_bounds_hold_exactly() -> None:
+    """Depth, number of `$in` values and size are accepted at the bound and refused beyond it."""
+
+    def nested(levels: int) -> dict[str, Any]:
+        query: dict[str, Any] = {"a": 1}
+        for _ in range(levels - 1):
+            query = {"$and": [query]}
+        return query
+
+    def literal(levels: int) -> Any:
+        return 1 if not levels else {"b": literal(levels - 1)}
+
+    parse_filter(nested(MAX_DEPTH))
+    assert refusal(nested(MAX_DEPTH + 1)).code == "filter_invalid"
+    assert refusal(nested(5000)).code == "filter_invalid"
+    parse_filter({"a": literal(MAX_DEPTH)})
+    assert refusal({"a": literal(MAX_DEPTH + 1)}).code == "filter_invalid"
+    parse_filter({"a": {"$in": list(range(MAX_IN_VALUES))}})
+    assert refusal({"a": {"$in": [1] * (MAX_IN_VALUES + 1)}}).code == "filter_invalid"
+    room = MAX_FILTER_BYTES - len(form({"a": ""})) - len("1234") + 1
+    parse_filter({"a": "x" * (room - 100)})
+    assert refusal({"a": "x" * (room + 100)}).code == "filter_invalid"
+    check_size(b"x" * MAX_FILTER_BYTES)
+    with pytest.raises(FilterError):
+        check_size(b"x" * (MAX_FILTER_BYTES + 1))
+
+
+def test_errors_carry_no_values() -> None:
+    """A refusal names the place, never what stands there."""
+    for query in (
+        {"a": {"$in": "secret"}},
+        {"a": {"$exists": "secret"}},
+        {"$or": "secret"},
+        {"a": Regex("secret")},
+    ):
+        assert "secret" not in str(refusal(query))
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": 1, "b": 2}, {"$and": [{"b": 2}, {"a": 1}]}),
+        ({"a": 1, "b": 2, "c": 3}, {"$and": [{"a": 1}, {"$and": [{"b": 2}, {"c": 3}]}]}),
+        ({"a": 1}, {"a": {"$eq": 1}}),
+        ({"a": 1}, {"a": {"$in": [1]}}),
+        ({"a": 1}, {"a": {"$in": [1, 1.0, Int64(1)]}}),
+        ({"a": 1}, {"$and": [{"a": 1}, {"a": 1}]}),
+        ({"a": 1}, {"$or": [{"a": 1}, {"a": Int64(1)}]}),
+        ({"a": 1}, {"a": Decimal128("1.00")}),
+        ({"a": {"$in": [1, 2]}}, {"a": {"$in": [2, 1, 2]}}),
+        ({"a": {"$ne": 1}}, {"a": {"$not": {"$eq": 1}}}),
+        ({"a": {"$ne": 1}}, {"$nor": [{"a": 1}]}),
+        ({"a": {"$nin": [1]}}, {"a": {"$ne": 1}}),
+        ({"a": {"$gt": 1, "$lt": 5}}, {"$and": [{"a": {"$lt": 5}}, {"a": {"$gt": 1}}]}),
+        ({"$or": [{"a": 1}, {"b": 1}]}, {"$or": [{"b": 1}, {"$or": [{"a": 1}]}]}),
+        ({"a": {"$exists": 1}}, {"a": {"$exists": True}}),
+        ({}, {"$and": [{}]}),
+        ({"a": 1}, {"$and": [{}, {"a": 1}]}),
+        ({"a": {"$not": {"$not": {"$gt": 1}}}}, {"a": {"$gt": 1}}),
+    ],
+)
+def test_same_meaning_same_form(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Spelling, order, nesting and duplicates do not make another topic."""
+    assert form(one) == form(other)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ({"a": 1}, {"a": "1"}),
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": {"$gte": 1}}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"c": 2, "b": 1}}),
+        ({"a": {"b": 1}}, {"a.b": 1}),
+        ({"a": [1, 2]}, {"a": [2, 1]}),
+        ({"a": {"$in": [[1], 2]}}, {"a": {"$in": [1, 2]}}),
+        ({"$or": [{"a": 1}, {"b": 1}]}, {"a": 1, "b": 1}),
+        ({"a": "b 1:c"}, {"a": ["b", "1:c"]}),
+        ({"a": None}, {"a": {"$exists": False}}),
+        ({"a": 0.1}, {"a": Decimal128("0.1")}),
+        ({"a": 2.0**53}, {"a": Int64(2**53 + 1)}),
+        ({"a": "\\xe9"}, {"a": "\xe9"}),
+        ({"a": "NaN"}, {"a": float("nan")}),
+        ({"a": float("inf")}, {"a": "inf"}),
+        ({}, {"a": {"$in": []}}),
+    ],
+)
+def test_other_meaning_other_form(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Filters that some document tells apart never share a topic."""
+    assert form(one) != form(other)
+
+
+@given(filters(), filters(), st.lists(documents(VALUES, 4), min_size=1, max_size=5))
+def test_equal_forms_match_alike(
+    one: dict[str, Any], other: dict[str, Any], seen: list[dict[str, Any]]
+) -> None:
+    """Whatever shares a form gives the same answers."""
+    first, second = parse_filter(one), parse_filter({"$and": [one, {"$or": [one, one]}]})
+    assert [compile_filter(first)(document) for document in seen] == [
+        compile_filter(second)(document) for document in seen
+    ]
+    third = parse_filter(other)
+    if first.canonical == third.canonical:
+        assert [compile_filter(first)(document) for document in seen] == [
+            compile_filter(third)(document) for document in seen
+        ]
+
+
+_KEYS = st.sampled_from(
+    ["a", "b.c", "", "$and", "$or", "$nor", "$not", "$in", "$gt", "$exists", "$where", "$", "\ud800"]
+)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just("\ud800")),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=3)),
+    max_leaves=10,
+)
+
+
+@given(_JSON)
+def test_garbage_in_filter_error_out(value: Any) -> None:
+    """Any JSON-like input is parsed or refused with FilterError, and what is parsed can be run."""
+    try:
+        parsed = parse_filter(value)
+    except FilterError as error:
+        Refusal(error.code, str(error))  # raises for a code that is not in the registry
+    else:
+        assert isinstance(compile_filter(parsed)({"a": 1}), bool)
+
+
+def test_paths_are_listed() -> None:
+    """The fields that a filter looks at are known, for indexes and for images that must be present."""
+    assert parse_filter({"a": 1, "$or": [{"b.c": 2}, {"d": {"$ne": 1}}]}).paths == {"a", "b.c", "d"}
