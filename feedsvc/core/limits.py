@@ -202,9 +202,9 @@ _TABLE: tuple[Limit, ...] = (
     ),
     Limit(
         "ring_records",
-        100_000,
+        10_000,
         "count",
-        "Upstream records per tail whose place is known: minutes of a busy deployment.",
+        "Upstream records per tail whose place is known without MongoDB; about 0.5 KB each.",
     ),
     Limit("catch_up_tails", 4, "count", "A reconnect storm costs MongoDB this many more cursors at a time."),
     Limit("catch_up_window_s", 0.05, "seconds", "Positions that ask within it share a catch-up tail."),
