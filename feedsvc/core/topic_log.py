@@ -105,11 +105,13 @@ class TopicLog:
 class LogSpace:
     """The bytes that all logs of one tail share. `order` holds a log once for each entry, in order of arrival."""
 
-    __slots__ = ("_order", "size_bytes")
+    __slots__ = ("_forgotten", "_order", "size_bytes")
 
     def __init__(self) -> None:
         self.size_bytes = 0
         self._order: deque[TopicLog] = deque()
+        self._forgotten = 0
+        """How many places of `_order` belong to forgotten logs."""
 
     def append(self, log: TopicLog, entry: LogEntry) -> None:
         log.append(entry)
@@ -125,8 +127,18 @@ class LogSpace:
                 if keep_after is not None and log.oldest_ordinal() > keep_after:
                     return
                 self.size_bytes -= log.drop_oldest()
+            else:
+                self._forgotten -= 1
             order.popleft()
 
     def forget(self, log: TopicLog) -> None:
-        """Empty a log whose topic has left the tail; what `order` still holds of it goes when it comes first."""
+        """Empty a log whose topic has left the tail; it must not be appended to again.
+
+        Its places in `order` go when they come first, or all at once when they are many: behind one old entry topics
+        could come and go for ever.
+        """
+        self._forgotten += len(log)
         self.size_bytes -= log.clear()
+        if self._forgotten >= _COMPACT_AT and self._forgotten * 2 >= len(self._order):
+            self._order = deque(kept for kept in self._order if kept)
+            self._forgotten = 0
