@@ -33,11 +33,12 @@ demo: $(STAMP) ## embedded database, sample data, a page in the browser
 test: $(STAMP) ## the tests, a few minutes
 	$(PYTEST)
 
-check: $(STAMP) ## style, types, import contracts
+check: $(STAMP) ## style, types, import contracts, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
+	$(BIN)/python -m feedsvc.openapi --check
 
 format: $(STAMP) ## let ruff rewrite what `check` would refuse
 	$(BIN)/ruff check --fix .
