@@ -33,6 +33,7 @@ SOURCE_BYTES = 8
 
 _VERSION = 1
 _HEADER = struct.Struct(">BBBQ8s16s")
+_SIZE_BYTES = 2
 _SIV_TAG_BYTES = 16
 _MAX_PAYLOAD_BYTES = MAX_TOKEN_CHARS * 3 // 4 - _SIV_TAG_BYTES
 _FLAG_DATA = 1
@@ -114,10 +115,10 @@ def _encode_upstream(position: Position) -> tuple[int, bytes]:
     if position.data is None:
         return _digest_form(position)
     packed, flags = _pack_data(position.data)
-    tail = len(packed).to_bytes(2, "big") + packed + (position.type_bits or b"")
-    if _HEADER.size + len(tail) > _MAX_PAYLOAD_BYTES:
+    type_bits = position.type_bits or b""
+    if _HEADER.size + _SIZE_BYTES + len(packed) + len(type_bits) > _MAX_PAYLOAD_BYTES:
         return _digest_form(position)
-    return flags, tail
+    return flags, len(packed).to_bytes(_SIZE_BYTES, "big") + packed + type_bits
 
 
 def _digest_form(position: Position) -> tuple[int, bytes]:
@@ -149,8 +150,8 @@ def _decode(payload: bytes) -> OpenedToken:
     digest = tail if flags & _FLAG_DIGEST else b""
     type_bits: bytes | None = None
     if flags & _FLAG_DATA:
-        size = int.from_bytes(tail[:2], "big")
-        packed, type_bits = tail[2 : 2 + size], tail[2 + size :] or None
+        size, tail = int.from_bytes(tail[:_SIZE_BYTES], "big"), tail[_SIZE_BYTES:]
+        packed, type_bits = tail[:size], tail[size:] or None
         if flags & _FLAG_LOWER_HEX:
             data = packed.hex()
         elif flags & _FLAG_UPPER_HEX:

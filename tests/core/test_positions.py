@@ -57,7 +57,9 @@ def test_a_digest_form_is_the_same_place_as_the_full_form() -> None:
 
 def test_the_same_token_at_another_time_is_another_place() -> None:
     """The cluster time is part of the name."""
-    assert not record_position(PositionKind.EVENT, 7, "82").same_as(record_position(PositionKind.EVENT, 8, "82"))
+    assert not record_position(PositionKind.EVENT, 7, "82").same_as(
+        record_position(PositionKind.EVENT, 8, "82")
+    )
 
 
 def test_a_boundary_is_named_by_its_time() -> None:

@@ -130,7 +130,9 @@ class RingMachine(RuleBasedStateMachine):
             assert record.data is not None
             asked.append(record)
             asked.append(Position(record.kind, record.cluster_time, None, record.digest))
-            asked += [record_position(kind, record.cluster_time, record.data) for kind in (EVENT, DROP, INVALIDATE)]
+            asked += [
+                record_position(kind, record.cluster_time, record.data) for kind in (EVENT, DROP, INVALIDATE)
+            ]
         asked += [record_position(EVENT, time, "nowhere") for time in range(top + 1)]
         for at in asked:
             assert self.ring.locate(at) == self.model.locate(at), at
@@ -186,7 +188,9 @@ def test_memory_is_bounded_by_what_is_kept(count: int, keep: int) -> None:
     [lambda: record_position(EVENT, 5, "x"), lambda: boundary(5)],
     ids=["record", "boundary"],
 )
-def test_a_transaction_that_is_cut_by_the_floor_is_not_taken_for_complete(make: Callable[[], Position]) -> None:
+def test_a_transaction_that_is_cut_by_the_floor_is_not_taken_for_complete(
+    make: Callable[[], Position],
+) -> None:
     """Rule 2: with a record as floor its time may have had earlier records; with a boundary it had none."""
     floor = make()
     ring = Ring(floor)

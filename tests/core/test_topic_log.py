@@ -35,7 +35,9 @@ class SpaceMachine(RuleBasedStateMachine):
         self.starts[self.numbers] = self.ordinal
 
     @precondition(lambda self: self.logs)
-    @rule(data=st.data(), size=st.integers(0, 300), skip=st.integers(0, 2), count=st.sampled_from([1, 1, 2, 40]))
+    @rule(
+        data=st.data(), size=st.integers(0, 300), skip=st.integers(0, 2), count=st.sampled_from([1, 1, 2, 40])
+    )
     def append(self, data: st.DataObject, size: int, skip: int, count: int) -> None:
         for _ in range(count):
             self.ordinal += 1 + skip
