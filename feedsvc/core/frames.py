@@ -71,7 +71,7 @@ class FrameBuilder:
         if decision.document is not None:
             event["fullDocument"] = topic.projection.apply(decision.document)
         if decision.update is not None and change.operation == "update":
-            update = topic.projection.apply_update(decision.update)
+            update = topic.projection.apply_update(decision.update, view.body.before)
             if update is not None:
                 event["updateDescription"] = update
         if decision.membership is not None:

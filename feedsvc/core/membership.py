@@ -1,8 +1,9 @@
 """The membership decision: what a change means for one topic, from the images that exist.
 
-With images (`exact`) the document before and after the change are known, the latter as pre-image plus delta, so entering
-and leaving are decided at that event. Without them (`partial`) only the lookup is known, which may already show a
-later state or nothing: what does not match now is sent as `left`, and what matches carries no membership.
+With images (`exact`) the document before and after the change are known, the latter as pre-image plus delta, so
+entering and leaving are decided at that event. Without them (`partial`) only the lookup is known, which may already
+show a later state or nothing: what does not match now is sent as `left`, and what matches carries no membership.
+An exact topic that matches everything needs no image: an update never leaves it.
 A `left` needs an image that satisfies the whole policy filter, so a partial topic behind a policy filter sends
 neither deletes nor moves away, nor the delta of a change that may have been another tenant's.
 """
@@ -99,6 +100,8 @@ def _partial(topic: Topic, view: ChangeView) -> Decision | None:
     document = body.full_document
     if operation == "update" and topic.exact:
         document = view.after_update() or document
+        if document is None:
+            return Decision("stayed", None, body.update_description)
     if document is None or not topic.matches(document):
         return _LEFT if operation != "insert" and topic.deletes else None
     if operation == "insert":

@@ -1,8 +1,8 @@
 """Every frame of the wire protocol, once. JSON Schemas, `openapi.yaml` and the server's encoding come from here.
 
 Client frames are decoded strictly by type (`decode_client_frame`), unknown fields are ignored. Server frames are
-encoded with `encode`, except for `event`: its values are BSON, so `frames.py` builds it as a document with the field names of
-`ChangeEvent`, and a test holds the two together.
+encoded with `encode`, except for `event`: its values are BSON, so `frames.py` builds it as a document with the field
+names of `ChangeEvent`, and a test holds the two together.
 """
 
 from __future__ import annotations

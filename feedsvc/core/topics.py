@@ -129,10 +129,7 @@ def effective_topic(grant: Grant, request: TopicRequest, *, images: bool) -> Top
     """The topic of a request under a grant. Raises `Refusal`: `filter_invalid`, `filter_unsupported`, `bad_request`,
     or `images_required` where a policy filter meets a collection without images."""
     client_filter = _parsed_filter(request.filter)
-    try:
-        client_fields = Projection.parse(request.fields) if request.fields else IDENTITY
-    except ProjectionError as error:
-        raise Refusal("bad_request", f"topic.fields: {error}") from None
+    client_fields = _parsed_fields(request.fields)
     operations = DATA_OPERATIONS if request.operations is UNSET else tuple(request.operations)
     if not operations:
         raise Refusal("bad_request", "topic.operations names at least one operation")
@@ -143,6 +140,17 @@ def effective_topic(grant: Grant, request: TopicRequest, *, images: bool) -> Top
             f"collection {grant.collection}: enable changeStreamPreAndPostImages, or set allowPartial in the policy",
         )
     return topic
+
+
+def _parsed_fields(raw: Mapping[str, Any]) -> Projection:
+    """The projection, whose numbers a client may write in canonical Extended JSON as any other."""
+    try:
+        fields = decode(raw)
+        if not isinstance(fields, dict):
+            raise Refusal("bad_request", "topic.fields is a document")
+        return Projection.parse(fields) if fields else IDENTITY
+    except (ExtendedJsonError, ProjectionError) as error:
+        raise Refusal("bad_request", f"topic.fields: {error}") from None
 
 
 def _parsed_filter(raw: Mapping[str, Any]) -> Filter:
