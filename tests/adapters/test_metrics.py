@@ -71,6 +71,13 @@ def test_gauges_are_set() -> None:
     assert page(metrics)["feedsvc_connections", ()] == 5
 
 
+def test_gauges_are_refreshed_before_each_page() -> None:
+    metrics = PrometheusMetrics("1.2.3", strict=True)
+    sizes = iter((3, 4))
+    metrics.on_scrape(lambda port: port.gauge("topics", next(sizes)))
+    assert [page(metrics)["feedsvc_topics", ()] for _ in range(2)] == [3, 4]
+
+
 def test_the_page_tells_the_build_and_the_process() -> None:
     series = page(PrometheusMetrics("1.2.3"))
     assert any(name == "feedsvc_build_info" and ("version", "1.2.3") in labels for name, labels in series)

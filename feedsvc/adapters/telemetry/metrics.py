@@ -1,7 +1,7 @@
 """`ports.Metrics` as a Prometheus page.
 
 Counters are counted where things happen. Gauges that are sizes of what exists (connections, tails, ...) are not kept
-up to date: whoever asks for a page sets them first.
+up to date: `on_scrape` takes the function that sets them, and it runs before each page is made.
 
 A mistake in a name or label must not end a connection: outside of tests it is counted in
 `feedsvc_metric_mistakes_total` and otherwise ignored; `strict` raises.
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import itertools
 import platform
+from collections.abc import Callable
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from feedsvc import ports
 from feedsvc.adapters.telemetry.metric_table import METRICS, OTHER, Kind, Metric
 
 _Family = Counter | Gauge | Histogram
@@ -32,6 +34,7 @@ class PrometheusMetrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._strict = strict
         self._registry = CollectorRegistry()
+        self._refresh: Callable[[ports.Metrics], None] = lambda metrics: None
         self._families = {name: _family(metric, self._registry) for name, metric in METRICS.items()}
         self._mistakes = Counter(
             "feedsvc_metric_mistakes", "Uses of a metric that is not declared.", registry=self._registry
@@ -39,6 +42,10 @@ class PrometheusMetrics:
         info = Gauge("feedsvc_build_info", "Constant 1.", ("version", "python"), registry=self._registry)
         info.labels(version, platform.python_version()).set(1)
         prometheus_client.ProcessCollector(registry=self._registry)
+
+    def on_scrape(self, refresh: Callable[[ports.Metrics], None]) -> None:
+        """Take the one function that sets the gauges; every `render` calls it first, with these metrics."""
+        self._refresh = refresh
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         family = self._find("counter", name, labels)
@@ -57,6 +64,7 @@ class PrometheusMetrics:
 
     def render(self) -> tuple[bytes, str]:
         """The page and its content type (text format 0.0.4, which every scraper reads)."""
+        self._refresh(self)
         return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _find(self, kind: Kind, name: str, labels: dict[str, str]) -> _Family | None:
