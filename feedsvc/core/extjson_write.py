@@ -40,11 +40,15 @@ _INT32 = 2**31
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_YEARS_END_MS = 253402300800000  # 10000-01-01
 
+_MAX_REPORTED_PATH = 256
+"""Characters. A path is made of the client's own keys, which may be as long as a frame."""
+
 
 class ExtendedJsonError(ValueError):
     """A value is not Extended JSON. `path` is dotted and empty at the top; neither part carries a value."""
 
     def __init__(self, path: str, rule: str) -> None:
+        path = path if len(path) <= _MAX_REPORTED_PATH else path[:_MAX_REPORTED_PATH] + "..."
         super().__init__(f"{path}: {rule}" if path else rule)
         self.path = path
         self.rule = rule

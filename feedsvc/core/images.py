@@ -9,8 +9,9 @@ field or one field whose name has a dot. Two things decide, in this order:
 * the pre-image: an update goes through containers that exist, so every part but the last must lead into one. A name
   with a dot counts only if the pre-image has it. Two readings, or none, are an `AmbiguousDeltaError`.
 
-Fields keep their place and new ones go to the end, as the server does. One order cannot be known: a pipeline that
-removes a field and adds it again in one update moves it to the end, and the event does not say so.
+Fields keep their place and new ones go to the end, as the server does. Two things the event does not say: that a
+pipeline moved a field to the end by removing it and adding it again (the image keeps the old place), and that
+`a.b` was written both as a field in `a` and as one name (the event has one entry for the two).
 
 Sources: mongo/db/update/document_diff_applier.cpp, db/pipeline/change_stream_document_diff_parser.cpp; manual,
 change events, update.

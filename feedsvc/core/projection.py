@@ -24,11 +24,15 @@ from feedsvc.core.projection_stage import GONE, HIDDEN, Stage, Tree
 _MAX_GUESSED_PARTS = 8
 """A path without any help has up to 3^(n-1) readings."""
 
+_MAX_REPORTED_PATH = 256
+"""Characters. A path is made of the client's own keys, which may be as long as a frame."""
+
 
 class ProjectionError(ValueError):
     """A projection is refused; `path` is where, `rule` is why. Neither carries a value."""
 
     def __init__(self, path: str, rule: str) -> None:
+        path = path if len(path) <= _MAX_REPORTED_PATH else path[:_MAX_REPORTED_PATH] + "..."
         super().__init__(f"{path}: {rule}" if path else rule)
         self.path = path
         self.rule = rule

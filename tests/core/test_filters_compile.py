@@ -10,8 +10,11 @@ from bson.dbref import DBRef
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedsvc.core.extjson import canonical, decode, holds_non_finite
 from feedsvc.core.filters.compile import compile_filter
 from feedsvc.core.filters.parse import parse_filter
+from feedsvc.core.filters.values import compare
+from feedsvc.core.projection import Projection
 from tests.core.bson_strategies import EDGES, VALUES, documents, filters
 
 
@@ -98,6 +101,21 @@ def test_never_raises(query: dict[str, Any], document: dict[str, Any]) -> None:
 def test_not_is_the_complement(query: dict[str, Any], document: dict[str, Any]) -> None:
     """`$nor` of one filter selects exactly what the filter does not."""
     assert matches({"$nor": [query]}, document) is not matches(query, document)
+
+
+def test_the_deepest_documents_are_compared() -> None:
+    """MongoDB stores up to 180 levels, and neither a walk nor a comparison ends in a RecursionError."""
+
+    def nested(levels: int, leaf: Any) -> Any:
+        return leaf if not levels else {"a": [nested(levels - 2, leaf)]}
+
+    deep = {"a": nested(180, 1)}
+    assert not matches({"a": {"$in": [{"a": 1}, 5]}}, deep)
+    assert not matches({"a": {"a": [{"a": 1}]}}, deep)
+    assert matches({"a": {"$gt": {"a": [{"a": 1}]}}}, deep)
+    assert compare(deep, {"a": nested(180, 2)}) < 0
+    assert Projection.parse({"a.a.a": 0}).apply(deep) == {"a": {"a": [{}]}}
+    assert not holds_non_finite(deep) and decode(canonical(deep)) == deep
 
 
 def test_a_path_of_numbers_stays_cheap() -> None:

@@ -157,6 +157,12 @@ def test_errors_carry_no_values() -> None:
         assert "secret" not in str(refusal(query))
 
 
+def test_a_long_path_is_cut_in_the_message() -> None:
+    """A message stays short whatever the client's keys are."""
+    assert len(str(refusal({"a" * 60_000: {"$where": 1}}))) < 400
+    assert len(str(refusal({"$" + "a" * 60_000: 1}))) < 400
+
+
 @pytest.mark.parametrize(
     "one, other",
     [

@@ -25,7 +25,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
-from feedsvc.core.filters.parse import And, AnyOf, Equal, Exists, Filter, Node, Not, Or, Range
+from feedsvc.core.filters.nodes import And, AnyOf, Equal, Exists, Filter, Node, Not, Or, Range
 from feedsvc.core.filters.values import (
     BOOL,
     DATE,

@@ -7,21 +7,31 @@ inside a literal (`{a: {b: {$gt: 1}}}` compares with a document that has a field
 component that begins with `$`.
 
 The tree is normal: `$ne`, `$nin` and `$not` are `Not`; nested `And`/`Or` are flattened; `$in` of one value
-is `Equal`; `$nor` is `Not(Or)`; duplicate clauses are dropped. The canonical form sorts on top of that. Values enter
-it by `value_key`, so `1`, `Int64(1)` and `1.0`, which no query can tell apart, share a form.
+is `Equal`; `$nor` is `Not(Or)`; duplicate clauses are dropped. The canonical form (`nodes`) sorts on top of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import msgspec
 from bson.decimal128 import Decimal128
 from bson.regex import Regex
 
-from feedsvc.core.filters.values import ARRAY, DOCUMENT, NUMBER, bracket, value_key
+from feedsvc.core.filters.nodes import (
+    And,
+    AnyOf,
+    Equal,
+    Exists,
+    Filter,
+    Node,
+    Not,
+    Or,
+    Range,
+    RangeOperator,
+    canonical_bytes,
+)
+from feedsvc.core.filters.values import ARRAY, DOCUMENT, bracket, value_key
 from feedsvc.core.limits import Limits
 
 _LIMITS = Limits()
@@ -32,8 +42,8 @@ MAX_IN_VALUES = _LIMITS.filter_in_values
 MAX_PATH_PARTS = 64
 MAX_NUMERIC_PARTS = 8
 """Each numeric part of a path can mean a name and an index at once, so the work doubles with each."""
-
-RangeOperator = Literal["$gt", "$gte", "$lt", "$lte"]
+_MAX_REPORTED_PATH = 256
+"""Characters. A path is made of the client's own keys, which may be as long as a frame."""
 
 
 class FilterError(ValueError):
@@ -43,61 +53,11 @@ class FilterError(ValueError):
     """
 
     def __init__(self, code: str, path: str, rule: str) -> None:
+        path = path if len(path) <= _MAX_REPORTED_PATH else path[:_MAX_REPORTED_PATH] + "..."
         super().__init__(f"{path}: {rule}" if path else rule)
         self.code = code
         self.path = path
         self.rule = rule
-
-
-class Equal(msgspec.Struct, frozen=True):
-    path: str
-    value: Any
-
-
-class AnyOf(msgspec.Struct, frozen=True):
-    """`$in`, without duplicates; empty matches nothing."""
-
-    path: str
-    values: tuple[Any, ...]
-
-
-class Range(msgspec.Struct, frozen=True):
-    path: str
-    operator: RangeOperator
-    value: Any
-
-
-class Exists(msgspec.Struct, frozen=True):
-    path: str
-
-
-class Not(msgspec.Struct, frozen=True):
-    clause: Node
-
-
-class And(msgspec.Struct, frozen=True):
-    """Empty: matches everything."""
-
-    clauses: tuple[Node, ...]
-
-
-class Or(msgspec.Struct, frozen=True):
-    clauses: tuple[Node, ...]
-
-
-Node = Equal | AnyOf | Range | Exists | Not | And | Or
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """A parsed filter. `canonical` is equal for filters that differ only in spelling (see `canonical_form`)."""
-
-    root: Node
-    canonical: bytes
-
-    @property
-    def paths(self) -> frozenset[str]:
-        """Every field path that the filter looks at."""
-        return frozenset(_paths(self.root))
 
 
 def parse_filter(document: Mapping[str, Any]) -> Filter:
@@ -298,63 +258,3 @@ def _check_literal(value: object, path: str, depth: int) -> None:
                     "filter_invalid", _below(path, key), "an operator inside a literal document"
                 )
             _check_literal(item, _below(path, key), depth + 1)
-
-
-def canonical_bytes(node: Node) -> bytes:
-    """The canonical form of a tree: nested, length-prefixed, so that no two trees run into each other."""
-    if isinstance(node, Equal):
-        return _joined(b"eq", _text_bytes(node.path), _key_bytes(value_key(node.value)))
-    if isinstance(node, AnyOf):
-        keys = sorted(_key_bytes(value_key(value)) for value in node.values)
-        return _joined(b"in", _text_bytes(node.path), *keys)
-    if isinstance(node, Range):
-        return _joined(node.operator.encode(), _text_bytes(node.path), _key_bytes(value_key(node.value)))
-    if isinstance(node, Exists):
-        return _joined(b"exists", _text_bytes(node.path))
-    if isinstance(node, Not):
-        return _joined(b"not", canonical_bytes(node.clause))
-    parts = sorted(canonical_bytes(clause) for clause in node.clauses)
-    return _joined(b"and" if isinstance(node, And) else b"or", *parts)
-
-
-def _joined(name: bytes, *parts: bytes) -> bytes:
-    return b"(%b%b)" % (name, b"".join(b" %d:%b" % (len(part), part) for part in parts))
-
-
-def _key_bytes(key: tuple[int, Any]) -> bytes:
-    """A value's key as bytes. Equal numbers print alike because they are reduced to one spelling first."""
-    kind, payload = key
-    if kind == NUMBER:
-        return b"%d=%b" % (kind, _number_text(payload).encode())
-    if kind == DOCUMENT:
-        return _joined(
-            b"%d" % kind, *[_joined(_text_bytes(name), _key_bytes(item)) for name, item in payload]
-        )
-    if kind == ARRAY:
-        return _joined(b"%d" % kind, *[_key_bytes(item) for item in payload])
-    return b"%d=%b" % (kind, repr(payload).encode("ascii", "backslashreplace"))
-
-
-def _text_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _number_text(number: Any) -> str:
-    if isinstance(number, str) or number != number or number in (float("inf"), float("-inf")):
-        return str(number)
-    if number == 0:
-        return "0"
-    decimal = Decimal(number)
-    sign, digits, exponent = decimal.as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits))
-    stripped = text.rstrip("0")
-    return f"{'-' if sign else ''}{stripped}e{exponent + len(text) - len(stripped)}"
-
-
-def _paths(node: Node) -> Sequence[str]:
-    if isinstance(node, Not):
-        return _paths(node.clause)
-    if isinstance(node, (And, Or)):
-        return [path for clause in node.clauses for path in _paths(clause)]
-    return [node.path]
