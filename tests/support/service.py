@@ -64,7 +64,7 @@ class Service:
         policy_path = directory / f"policy-{self.port}.yaml"
         policy_path.write_text(yaml.safe_dump(dict(policy)))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("FEEDSVC_")}
-        self._environment = {
+        self.environment = {
             **inherited,
             "FEEDSVC_MONGODB_URI": mongodb_uri,
             "FEEDSVC_PORT": str(self.port),
@@ -89,7 +89,7 @@ class Service:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "feedsvc", "serve"],
-                env=self._environment,
+                env=self.environment,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -146,19 +146,22 @@ class Service:
 
 
 class Client:
-    """A bare client. It keeps `token`, as protocol section 5 asks, for each topic id."""
+    """A bare client. It keeps the last resume token of each topic id, as protocol section 5 asks."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.tokens: dict[str, str] = {}
         self.seen: list[Frame] = []
+        self.raw: list[str] = []
 
     async def send(self, frame: Mapping[str, Any]) -> None:
         await self.socket.send(json.dumps(frame))
 
     async def receive(self, timeout_s: float = FRAME_TIMEOUT_S) -> Frame:
         """The next frame of any type."""
-        frame: Frame = json.loads(await asyncio.wait_for(self.socket.recv(), timeout_s))
+        text = await asyncio.wait_for(self.socket.recv(decode=True), timeout_s)
+        self.raw.append(text)
+        frame: Frame = json.loads(text)
         self.seen.append(frame)
         self._keep(frame)
         return frame
