@@ -21,6 +21,7 @@ from bson.decimal128 import Decimal128
 from feedsvc.core.images import AmbiguousDeltaError, Place, array_index, place_of, stated_place
 from feedsvc.core.projection_stage import GONE, HIDDEN, Stage, Tree
 
+_PARTS = ("updatedFields", "removedFields", "truncatedArrays")
 _MAX_GUESSED_PARTS = 8
 """A path without any help has up to 3^(n-1) readings."""
 
@@ -91,6 +92,8 @@ class Projection(msgspec.Struct, frozen=True):
         `image` is the stored document before the update, or else after it, not projected. A parent whose new value
         has no visible part becomes a removed field, which is what it is for the reader.
         """
+        if not self.stages:
+            return {name: update_description[name] for name in _PARTS if name in update_description}
         try:
             return self._update(update_description, image)
         except AmbiguousDeltaError:
