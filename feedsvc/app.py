@@ -157,6 +157,7 @@ class Service:
             loop.add_signal_handler(number, signals.put_nowait, number)
         await self._source.start()
         self._hub.start()
+        logs.report("service.started", {"version": __version__})
         serving = loop.create_task(self._server.serve(), name="server")
         stopped = loop.create_task(signals.get(), name="signals")
         try:
@@ -193,6 +194,8 @@ class Service:
         metrics.gauge("tails", len(feeds))
         metrics.gauge("catch_up_tails", sum(len(feed.placement.catch_ups) for feed in feeds))
         metrics.gauge("subscriptions", sum(feed.placement.subscriptions for feed in feeds))
+        metrics.gauge("tails_stalled", len(hub.failing_tails()))
+        metrics.gauge("tail_lag_seconds", max((feed.lag_s() for feed in feeds), default=0.0))
         window_s = hub.window_seconds()
         if window_s is not None:
             metrics.gauge("oplog_window_seconds", window_s)

@@ -69,6 +69,13 @@ class Feed:
         """Whether the upstream has not answered for too long, or has never answered."""
         return now - self.live.health.last_read > stall_after_s
 
+    def lag_s(self) -> float:
+        """How far the live tail is behind, in seconds: the age of its head, or of its last answer when idle."""
+        clock, health, live = self.readers.clock, self.live.health, self.placement.live
+        if live is None or health.caught_up:
+            return max(0.0, clock.monotonic() - health.last_read)
+        return max(0.0, clock.wall() - (live.head.cluster_time >> 32))
+
     async def close(self) -> None:
         """Let every reader end after its bounded read. Subscriptions are not told."""
         self.readers.closing.set()

@@ -156,13 +156,8 @@ class Hub:
         return [scope for scope in self._stalled if self.feeds[scope].placement.subscriptions]
 
     def lag_ms(self, topic: Topic) -> int:
-        """How far the topic's live tail is behind, in ms: the age of its head, or of its last answer when idle."""
-        feed = self.feed(topic)
-        health, live = feed.live.health, feed.placement.live
-        idle_ms = (self._clock.monotonic() - health.last_read) * 1000
-        if live is None or health.caught_up:
-            return max(0, int(idle_ms))
-        return max(0, int((self._clock.wall() - (live.head.cluster_time >> 32)) * 1000))
+        """How far the topic's live tail is behind, in ms."""
+        return int(self.feed(topic).lag_s() * 1000)
 
     # -- inside -------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
@@ -79,6 +81,19 @@ def receive(client: ClientConnection, wanted: str) -> dict[str, Any]:
             return frame
 
 
+def metrics_page(url: str) -> dict[str, float]:
+    """The series of `/metrics` on the service behind the URL of its feed."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+    connection.request("GET", "/metrics")
+    response = connection.getresponse()
+    assert response.status == 200
+    lines = response.read().decode().splitlines()
+    connection.close()
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")
+    }
+
+
 def test_what_is_printed_works_when_pasted_and_ctrl_c_ends_it(start_demo: StartDemo) -> None:
     process = start_demo("--seconds", "90")
     url, (auth, subscribe, resume) = printed(read_until(process, LAST_LINE))
@@ -97,6 +112,11 @@ def test_what_is_printed_works_when_pasted_and_ctrl_c_ends_it(start_demo: StartD
         subscribed = receive(client, "subscribed")
         assert subscribed["resumed"] is True and subscribed["token"] == event["_id"]
         assert receive(client, "event")["event"]["_id"] != event["_id"]
+        page = metrics_page(url)
+        assert page["feedsvc_connections"] == page["feedsvc_subscriptions"] == page["feedsvc_tails"] == 1
+        assert page['feedsvc_changes_read_total{level="collection"}'] > 1
+        assert page["feedsvc_sent_bytes_total"] > page["feedsvc_frames_sent_total"] > 1
+        assert page["feedsvc_metric_mistakes_total"] == 0
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err) == (0, "")

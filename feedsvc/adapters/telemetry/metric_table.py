@@ -77,7 +77,10 @@ _TABLE = (
     ),
     _gauge("tails", "Open live tails."),
     _gauge("catch_up_tails", "Open catch-up tails."),
-    _gauge("tails_stalled", "Live tails without an answer from MongoDB for longer than FEEDSVC_STALL_AFTER."),
+    _gauge(
+        "tails_stalled",
+        "Live tails in use without an answer from MongoDB for longer than FEEDSVC_STALL_AFTER.",
+    ),
     _gauge("tail_lag_seconds", "How far the slowest live tail is behind MongoDB."),
     _gauge(
         "oplog_window_seconds", "Time between the oplog's first and last entry; absent where it is not known."
