@@ -102,7 +102,7 @@ def test_the_package_as_it_is_keeps_all_contracts(copied_project: Path) -> None:
         ("feedsvc.runtime.hub", "feedsvc.settings", "layers"),
         ("feedsvc.adapters.web.ws", "feedsvc.testing", "layers"),
         ("feedsvc.surprise", "json", "layers"),
-        ("feedsvc.adapters.web.ws", "feedsvc.runtime.hub", "ports only"),
+        ("feedsvc.adapters.mongo.stream", "feedsvc.runtime.hub", "ports only"),
         ("feedsvc.testing", "feedsvc.runtime.hub", "ports only"),
         ("feedsvc.adapters.web.ws", "feedsvc.adapters.mongo.stream", "adapters"),
         ("feedsvc.adapters.jwt.jwks", "feedsvc.adapters.telemetry.metrics", "adapters"),
