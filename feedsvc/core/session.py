@@ -1,8 +1,8 @@
 """The protocol side of one connection: what a frame means now, what is due, and when.
 
-Input: `receive` (a text frame), `verified` / `refused_auth` (the answer to `Verify`), `settled` (the `Subscribe` was
-dealt with) and `tick`. Output: effects, in the order in which the shell must carry them out. The session never waits
-and owns no timer: `next_deadline` says when to call `tick`.
+Input: `receive` (a text frame), `verified` / `refused_auth` (the answer to `Verify`), `settled` (a `Verify` or an
+`Open` is dealt with, its effects are carried out) and `tick`. Output: effects, in the order in which the shell must
+carry them out. The session never waits and owns no timer: `next_deadline` says when to call `tick`.
 
 States::
 
@@ -10,7 +10,8 @@ States::
     OPEN     --auth frame--> (busy)    --ok--> OPEN      a refresh: same tenant and subject, or the old expiry stays
     any      --close-------> CLOSED                      nothing is said after a Close effect
 
-While a `Verify` or a `Subscribe` is under way the session is busy: frames behind it wait in order, up to a bound.
+From a `Verify` or an `Open` until `settled` the session is busy: frames behind it wait in order, up to a bound. So they
+meet the topics as they are when its effects, a `Reauthorize` say, have been carried out.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any
 import msgspec
 
 from feedsvc.core import messages
-from feedsvc.core.errors import Refusal, close_code
+from feedsvc.core.errors import REGISTRY, Refusal, close_code
 from feedsvc.core.limits import Limits
 from feedsvc.core.messages import Frame
 
 _MINUTE_S = 60.0
 _MESSAGE_TOO_BIG = 1009
+_REASON_BYTES = 123
+"""What a close frame has room for (RFC 6455 section 5.5)."""
 _RATE_RETRY_MS = 5_000
 
 
@@ -47,7 +50,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """Verify the JWT, then call `verified` or `refused_auth`."""
+    """Verify the JWT, call `verified` or `refused_auth`, and `settled` once their effects are carried out."""
 
     jwt: str
 
@@ -135,20 +138,17 @@ class Session:
         self.state = State.VERIFYING
 
     def verified(self, principal: Principal, *, now: float, wall: float) -> list[Effect]:
-        """The JWT of the last `Verify` is valid."""
+        """The JWT of the last `Verify` is valid. Call `settled` behind its effects."""
         if self.state is State.CLOSED:
             return []
-        self._busy = False
         known = self.principal
         if known is not None and (known.tenant, known.subject) != (principal.tenant, principal.subject):
-            refused = self.error("auth_invalid", "the JWT names another tenant or subject", now)
-            return refused + self._drain(now)
+            return self.error("auth_invalid", "the JWT names another tenant or subject", now)
         expires_ms = int(principal.expires_at * 1000)
         self.principal = principal
         self._expiry = now + max(0.0, principal.expires_at - wall)
         if known is not None:
-            answer: list[Effect] = [Reauthorize(), Send(messages.Authenticated(expires_ms))]
-            return answer + self._drain(now)
+            return [Reauthorize(), Send(messages.Authenticated(expires_ms))]
         self.state = State.OPEN
         self._auth_deadline = None
         self._heartbeat = now + self._limits.heartbeat_interval_s * (0.5 + 0.5 * self._jitter)
@@ -165,19 +165,23 @@ class Session:
             },
             server=self._server,
         )
-        return [Send(welcome), *self._drain(now)]
+        return [Send(welcome)]
 
     def refused_auth(self, code: str, message: str, *, now: float) -> list[Effect]:
-        """The JWT of the last `Verify` is refused: the first one closes, a refresh leaves the old expiry."""
+        """The JWT of the last `Verify` is refused: the first one closes, a refresh leaves the old expiry.
+
+        A retryable code says that the JWT could not be judged: it is told as it is, any other as `auth_invalid`.
+        Call `settled` behind its effects.
+        """
         if self.state is State.CLOSED:
             return []
-        self._busy = False
         if self.principal is None:
             return self.close(code, message)
-        return self.error("auth_invalid", message, now) + self._drain(now)
+        answer = code if REGISTRY[code].retryable else "auth_invalid"
+        return self.error(answer, message, now)
 
     def settled(self, now: float) -> list[Effect]:
-        """The last `Open` is answered; go on with the frames behind it."""
+        """The last `Verify` or `Open` is answered and its effects are carried out; go on with the frames behind it."""
         self._busy = False
         return self._drain(now)
 
@@ -190,7 +194,7 @@ class Session:
         if self._expiry is not None and now >= self._expiry:
             return self.close("auth_expired", "the JWT has expired")
         if now >= self._max_age:
-            return [Send(messages.Goaway(self._spread_ms(1.0))), *self.close("max_age")]
+            return [*self.goaway(self._spread_ms(1.0)), *self.close("max_age")]
         effects: list[Effect] = []
         if self._checkpoint is not None and now >= self._checkpoint:
             self._checkpoint = now + self._limits.checkpoint_interval_s * (0.9 + 0.1 * self._jitter)
@@ -261,7 +265,7 @@ class Session:
         if self.state is State.CLOSED:
             return []
         self.closed()
-        return [Close(code, reason)]
+        return [Close(code, reason.encode()[:_REASON_BYTES].decode("utf-8", "ignore"))]
 
     def _drain(self, now: float) -> list[Effect]:
         effects: list[Effect] = []

@@ -20,7 +20,8 @@ from feedsvc.core.changes import DATA_OPERATIONS, Document, Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.extjson import ExtendedJsonError, decode
 from feedsvc.core.filters.compile import Predicate, compile_filter
-from feedsvc.core.filters.parse import Filter, FilterError, canonical_form, parse_filter
+from feedsvc.core.filters.nodes import Filter
+from feedsvc.core.filters.parse import FilterError, canonical_form, parse_filter
 from feedsvc.core.messages import Fidelity, TopicRequest
 from feedsvc.core.policy import Grant
 from feedsvc.core.projection import IDENTITY, Projection, ProjectionError

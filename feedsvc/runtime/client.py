@@ -1,7 +1,8 @@
-"""One connected client: carries out what its session decides, and is the outlet of its subscriptions.
+"""One connected client: carries out what its session decides, and holds its subscriptions.
 
-The session says what a frame means, the hub does it, the connection carries the bytes. Everything runs in callbacks;
-a task exists only while a JWT is verified or a subscription is resolved, one at a time, so frames stay in order.
+The session says what a frame means, the hub does it, the connection carries the bytes; `held.py` turns what happens
+on a subscription into frames. Everything runs in callbacks; a task exists only while a JWT is verified or a
+subscription is resolved, one at a time, so frames stay in order.
 
 What if ... the transport goes away: `transport_closed` detaches everything at once and cancels the task; the
 transport is full: cursors stay where they are and `_writable` continues from them; it stays full for `slow_after_s`:
@@ -15,16 +16,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from feedsvc.core import messages, session
 from feedsvc.core.errors import Refusal
-from feedsvc.core.messages import ExtendedTimestamp
-from feedsvc.core.positions import Position
 from feedsvc.core.session import Effect, Principal, Session
-from feedsvc.core.subscription import Subscription
-from feedsvc.core.topics import Topic
 from feedsvc.ports import AuthError, Claims, Clock, Connection, Metrics, Verifier
+from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
 
@@ -90,6 +87,7 @@ class Client:
         else:
             self._session.verifying()
             self._admit(claims)
+            self._after(self._session.settled(self.now()))
         self._arm()
 
     def receive(self, text: str | bytes) -> None:
@@ -150,7 +148,8 @@ class Client:
                 case session.Open(frame):
                     self._run(self._open(frame))
                 case session.Drop(topic):
-                    self._drop(self._held[topic])
+                    if topic in self._held:  # an answer before it may have closed the connection
+                        self._drop(self._held[topic])
                 case session.Reauthorize():
                     self._reauthorize()
                 case session.CheckpointDue():
@@ -180,7 +179,17 @@ class Client:
             self._arm()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(work, name="client-request")
+        self._task = asyncio.get_running_loop().create_task(self._to_the_end(work), name="client-request")
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out a request, then go on with the frames behind it. A fault of ours closes: the session waits for it,
+        and rights that could not be applied anew must not stay in force."""
+        try:
+            await work
+            self._after(self._session.settled(self.now()))
+        except Exception as error:
+            self._failed("request", error)
+            self.close("internal")
 
     def _after(self, effects: Sequence[Effect]) -> None:
         self._perform(effects)
@@ -191,9 +200,6 @@ class Client:
             claims = await self._context.verifier.verify(jwt)
         except AuthError as error:
             self._refuse_auth(error.code, error.message)
-        except Exception as error:
-            self._failed("verify", error)
-            self._after(self._session.close("internal"))
         else:
             self._admit(claims)
 
@@ -233,14 +239,23 @@ class Client:
             elif self._session.state is session.State.OPEN:
                 self._hold(place, frame)
         except Refusal as refusal:
-            effects = self._error(refusal.code, refusal.message, frame.id)
+            effects = self._error(refusal.code, refusal.message, frame.id, None, refusal.retry_after_ms)
         except Exception as error:
             effects = self._error("internal", f"logged as {self._failed('subscribe', error)}", frame.id)
-        self._after([*effects, *self._session.settled(self.now())])
+        self._after(effects)
 
-    def _error(self, code: str, message: str, request_id: str, topic: str | None = None) -> list[Effect]:
+    def _error(
+        self,
+        code: str,
+        message: str,
+        request_id: str,
+        topic: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> list[Effect]:
         self._context.metrics.count("errors_sent", code=code)
-        return self._session.error(code, message, self.now(), request_id=request_id, topic=topic)
+        return self._session.error(
+            code, message, self.now(), request_id=request_id, topic=topic, retry_after_ms=retry_after_ms
+        )
 
     def _failed(self, what: str, error: Exception) -> str:
         reference = f"{int(self._context.random() * 16**8):08x}"
@@ -262,8 +277,9 @@ class Client:
 
     def _drop(self, held: Held) -> None:
         self._forget(held)
-        if held.subscription is not None:
-            self.hub.detach(held.subscription)
+        subscription, held.subscription = held.subscription, None
+        if subscription is not None:
+            self.hub.detach(subscription)
 
     def _forget(self, held: Held) -> None:
         self._held.pop(held.topic.topic_id, None)
@@ -360,71 +376,3 @@ class Client:
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
         self._after(self._session.tick(now))
-
-
-class Held:
-    """A subscription as its client sees it: the outlet that turns placement's calls into frames."""
-
-    __slots__ = ("_client", "request", "subscription", "topic")
-
-    def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
-        self._client = client
-        self.topic = topic
-        self.request = request
-        self.subscription: Subscription | None = None
-
-    @property
-    def writable(self) -> bool:
-        return self._client.connection.writable
-
-    def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
-        client, topic = self._client, self.topic
-        resume_token: str | msgspec.UnsetType = UNSET
-        if resumed and self.request.resume_token is not None:
-            resume_token = self.request.resume_token
-        elif position is not None:
-            resume_token = client.hub.seal(topic, position)
-        if position is None:
-            live = client.hub.feed(topic).placement.live
-            assert live is not None
-            position = live.head
-        client.send(
-            messages.Subscribed(
-                id=self.request.id,
-                topic=topic.topic_id,
-                resumed=resumed,
-                cluster_time=ExtendedTimestamp.of(position.cluster_time),
-                fidelity=topic.fidelity,
-                oplog_window_seconds=client.hub.window_seconds(),
-                token=resume_token,
-            )
-        )
-
-    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None:
-        self._client.connection.write(frames)
-        self._client.check_room()
-
-    def live(self, subscription: Subscription) -> None:
-        self._client.send(messages.Live(self.topic.topic_id))
-
-    def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
-        client, topic = self._client, self.topic
-        client.count_resync(reason)
-        client.send(
-            messages.Resync(
-                topic=topic.topic_id,
-                reason=msgspec.convert(reason, messages.ResyncReason),
-                cluster_time=ExtendedTimestamp.of(position.cluster_time),
-                retry_after_ms=client.retry_after_ms(topic.topic_id),
-                token=client.hub.seal(topic, position),
-            )
-        )
-
-    def too_slow(self, subscription: Subscription) -> None:
-        self._client.close("slow_consumer")
-
-    def stall_changed(self) -> None:
-        self._client.heartbeat_soon()
-
-    def checkpoint(self, subscription: Subscription, position: Position) -> None:
-        self._client.tell_checkpoint(self.topic.topic_id, self._client.hub.seal(self.topic, position))

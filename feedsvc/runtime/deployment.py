@@ -63,13 +63,15 @@ class Deployment:
                 self.failure = None
                 backoff.reset()
                 wait_s = WINDOW_EVERY_S
-            except SourceError as error:
-                self.failure = str(error)
+            except Exception as error:
+                # Not only SourceError: this task must outlive a fault of the driver, or nobody could subscribe again.
+                self.failure = f"{type(error).__name__}: {error}"
                 wait_s = backoff.next_s()
             try:
                 await asyncio.wait_for(closing.wait(), wait_s)
             except TimeoutError:
                 continue
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""
@@ -87,11 +89,16 @@ class Deployment:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(namespace), name="describe")
             self._asking[namespace] = task
-            task.add_done_callback(lambda _: self._asking.pop(namespace, None))
+            task.add_done_callback(lambda done: self._answered(namespace, done))
         try:
             return await asyncio.shield(task)
         except SourceError:
             raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
+
+    def _answered(self, namespace: Namespace, task: asyncio.Task[bool]) -> None:
+        del self._asking[namespace]
+        if not task.cancelled():
+            task.exception()  # seen, even if all who asked are gone
 
     async def operation_time(self) -> int:
         """The deployment's current time. Raises `Refusal('source_unavailable')`."""

@@ -24,24 +24,10 @@ CLOSE_CODES = {
     "tenant_quota": 4302,
 }
 FRAME_CODES = [
-    "bad_request",
-    "auth_invalid",
-    "auth_expired",
-    "auth_in_url",
-    "forbidden",
-    "unknown_collection",
-    "filter_invalid",
-    "filter_unsupported",
-    "images_required",
-    "already_subscribed",
-    "not_subscribed",
-    "token_invalid",
-    "subscription_limit",
-    "topic_limit",
-    "snapshot_unavailable",
-    "rate_limited",
-    "source_unavailable",
-    "internal",
+    *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden", "unknown_collection"),
+    *("filter_invalid", "filter_unsupported", "images_required", "already_subscribed", "not_subscribed"),
+    *("token_invalid", "subscription_limit", "topic_limit", "snapshot_unavailable", "rate_limited"),
+    *("source_unavailable", "internal"),
 ]
 
 

@@ -1,0 +1,86 @@
+"""A subscription as its client sees it: the outlet that turns placement's calls into frames of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET
+
+from feedsvc.core import messages
+from feedsvc.core.messages import ExtendedTimestamp
+from feedsvc.core.positions import Position
+from feedsvc.core.subscription import Subscription
+from feedsvc.core.topics import Topic
+
+if TYPE_CHECKING:
+    from feedsvc.runtime.client import Client
+
+
+class Held:
+    """One subscription of a client; `subscription` is None until the hub has attached it."""
+
+    __slots__ = ("_client", "request", "subscription", "topic")
+
+    def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
+        self._client = client
+        self.topic = topic
+        self.request = request
+        self.subscription: Subscription | None = None
+
+    @property
+    def writable(self) -> bool:
+        return self._client.connection.writable
+
+    def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
+        client, topic = self._client, self.topic
+        resume_token: str | msgspec.UnsetType = UNSET
+        if resumed and self.request.resume_token is not None:
+            resume_token = self.request.resume_token
+        elif position is not None:
+            resume_token = client.hub.seal(topic, position)
+        if position is None:
+            live = client.hub.feed(topic).placement.live
+            assert live is not None
+            position = live.head
+        client.send(
+            messages.Subscribed(
+                id=self.request.id,
+                topic=topic.topic_id,
+                resumed=resumed,
+                cluster_time=ExtendedTimestamp.of(position.cluster_time),
+                fidelity=topic.fidelity,
+                oplog_window_seconds=client.hub.window_seconds(),
+                token=resume_token,
+            )
+        )
+
+    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None:
+        self._client.connection.write(frames)
+        self._client.check_room()
+
+    def live(self, subscription: Subscription) -> None:
+        self._client.send(messages.Live(self.topic.topic_id))
+
+    def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
+        client, topic = self._client, self.topic
+        client.count_resync(reason)
+        client.send(
+            messages.Resync(
+                topic=topic.topic_id,
+                reason=msgspec.convert(reason, messages.ResyncReason),
+                cluster_time=ExtendedTimestamp.of(position.cluster_time),
+                retry_after_ms=client.retry_after_ms(topic.topic_id),
+                token=client.hub.seal(topic, position),
+            )
+        )
+
+    def too_slow(self, subscription: Subscription) -> None:
+        self._client.close("slow_consumer")
+
+    def stall_changed(self) -> None:
+        self._client.heartbeat_soon()
+
+    def checkpoint(self, subscription: Subscription, position: Position) -> None:
+        self._client.tell_checkpoint(self.topic.topic_id, self._client.hub.seal(self.topic, position))
