@@ -115,6 +115,7 @@ class Places:
         if subscription.announced:
             return
         subscription.announced = True
+        subscription.replaying = resumed
         subscription.told = subscription.at
         if not subscription.closed:
             subscription.outlet.subscribed(subscription, resumed=resumed, position=subscription.at)
@@ -205,6 +206,9 @@ class Places:
             if not outlet.writable:
                 self._note_place(subscription, tail, logged)
                 return
+            if not subscription.went_live and not subscription.replaying:
+                self._go_live(subscription)
+                continue
             entries = logged.log.after(subscription.cursor, self.limits.write_bytes)
             if not entries:
                 self._idle(subscription, tail)
@@ -230,9 +234,14 @@ class Places:
         subscription.cursor = tail.ring.head_ordinal
         subscription.at = tail.head
         if subscription.place is Place.LIVE and not subscription.went_live:
-            subscription.went_live = True
-            subscription.replayed_bytes = 0
-            subscription.outlet.live(subscription)
+            self._go_live(subscription)
+
+    def _go_live(self, subscription: Subscription) -> None:
+        """Once for each `subscribed` and `resync`; where nothing is replayed it comes before the first event."""
+        subscription.went_live = True
+        subscription.replaying = False
+        subscription.replayed_bytes = 0
+        subscription.outlet.live(subscription)
 
     def _note_place(self, subscription: Subscription, tail: Tail, logged: LoggedTopic) -> None:
         """The connection is full: note the last position before the first frame that is owed, while the ring has it."""
@@ -304,7 +313,7 @@ class Places:
         self._locate_live(subscription, self.live.ring.head_ordinal)
         subscription.reason = None
         subscription.at = subscription.told = head
-        subscription.went_live = False
+        subscription.went_live = subscription.replaying = False
         subscription.replayed_bytes = 0
         return True
 

@@ -64,7 +64,8 @@ class Subscription:
 
     `at` is the position of its cursor, noted at every frame written and whenever it is idle at the head: falling
     off the log continues from there, not from the client's token. `told` is the last position its client was
-    given. `reason` says why it is LOST. `strict`: when it joined, `at` was surely not before what that tail had read.
+    given. `reason` says why it is LOST. `replaying`: it was resumed, and `live` comes once nothing is left to replay.
+    `strict`: when it joined, `at` was surely not before what that tail had read.
     """
 
     __slots__ = (
@@ -77,6 +78,7 @@ class Subscription:
         "place",
         "reason",
         "replayed_bytes",
+        "replaying",
         "resyncs",
         "strict",
         "tail",
@@ -97,6 +99,7 @@ class Subscription:
         self.cursor = 0
         self.announced = False
         self.went_live = False
+        self.replaying = False
         self.closed = False
         self.strict = False
         self.replayed_bytes = 0
