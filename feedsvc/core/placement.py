@@ -187,9 +187,13 @@ class Placement:
         return True
 
     def is_full(self, tail: Tail) -> bool:
-        """Whether a catch-up tail must not read on (rule 12)."""
+        """Whether a catch-up tail must not read on (rule 12). What nobody needs any more is trimmed first: who held the
+        tail up may have left it."""
         limits = self._places.limits
-        return not tail.is_live and tail.over(limits.ring_records, limits.log_bytes)
+        if tail.is_live or not tail.over(limits.ring_records, limits.log_bytes):
+            return False
+        self._trim(tail)
+        return tail.over(limits.ring_records, limits.log_bytes)
 
     def holding_up(self, tail: Tail) -> list[Subscription]:
         """The located subscriptions that keep a full catch-up tail from reading on."""
