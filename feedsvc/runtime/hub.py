@@ -206,6 +206,8 @@ class Hub:
         feed = self.feeds.get(scope)
         if feed is not None:
             return feed
+        if self._closing.is_set():
+            raise Refusal("source_unavailable", "this instance is closing; reconnect")
         if len(self.feeds) >= self.limits.max_tails:
             self._make_room()
         feed = self.feeds[scope] = self._new_feed(scope)
