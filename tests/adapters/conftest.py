@@ -13,9 +13,7 @@ from feedsvc.adapters.mongo import MongoSource
 from feedsvc.core.positions import timestamp_parts
 from feedsvc.ports import ChangeSource
 from feedsvc.testing import MemoryOplog, MemorySource
-from tests.support.engine import Engine, engine, fresh_database, mongodb_uri
-
-__all__ = ["engine", "fresh_database", "mongodb_uri"]
+from tests.support.engine import Engine
 
 AWAIT_S = 0.1
 

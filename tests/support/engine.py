@@ -35,7 +35,9 @@ class Engine:
     The oplog is trimmed only every 1,000 writes, whatever `oplog_max_entries` says: use `roll_oplog`.
     """
 
-    def __init__(self, *, oplog_max_entries: int = 100_000, noop_heartbeat_s: int = 1) -> None:
+    def __init__(
+        self, *, oplog_max_entries: int = 100_000, noop_heartbeat_s: int = 1, standalone: bool = False
+    ) -> None:
         self.port = _free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="feedsvc-engine-"))
         self._arguments = [
@@ -46,7 +48,7 @@ class Engine:
             "--sync-on-commit",
             "--enable-test-commands",
             "--oplog-max-entries", str(oplog_max_entries),
-        ]  # fmt: skip
+        ] + ["--standalone"] * standalone  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
         self._client: MongoClient[dict[str, Any]] | None = None
 

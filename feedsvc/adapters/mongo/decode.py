@@ -1,23 +1,23 @@
 """Upstream events to `Change`s: the envelope at once, the body when a topic asks for it.
 
-The stream is read with `RawBSONDocument`, so one level of an event is parsed here and the rest stays bytes. A body
-that is not valid BSON or UTF-8 raises `UndecodableError` where it is used, and costs only the topics that use it.
+A body that is not valid BSON or UTF-8 raises `UndecodableError` where it is used, and costs only the topics that
+use it.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
 
+from feedsvc.adapters.mongo.envelope import RawEvent, read_envelope
 from feedsvc.adapters.mongo.upstream_token import token_parts
 from feedsvc.core.changes import (
     Change,
     ChangeBody,
-    Namespace,
     ScopeLevel,
     UndecodableError,
     expand,
@@ -30,38 +30,35 @@ BODY_CODEC: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=Date
 """For documents: dates as `DatetimeMS` (no range, no time zone), UUIDs as `Binary`, strict UTF-8."""
 
 
-def decode(event: RawBSONDocument, level: ScopeLevel) -> tuple[Change, ...]:
+def decode(event: RawEvent, level: ScopeLevel) -> tuple[Change, ...]:
     """An event as its change, followed by the `invalidate` that is ours to synthesise at this scope.
 
     Raises `EventUnavailable` where the envelope itself cannot be read.
     """
     try:
         return expand(_change(event, level))
-    except (BSONError, LookupError, TypeError, AttributeError, ValueError):
+    except (BSONError, LookupError, TypeError, AttributeError, ValueError, struct.error):
         raise EventUnavailable("the envelope of an event cannot be read") from None
 
 
-def _change(event: RawBSONDocument, level: ScopeLevel) -> Change:
-    operation = event["operationType"]
-    data, type_bits = token_parts(event["_id"])
-    time = event["clusterTime"]
+def _change(event: RawEvent, level: ScopeLevel) -> Change:
     raw = bytes(event.raw)
+    envelope = read_envelope(raw)
+    operation = envelope.operation
+    data, type_bits = token_parts(event.token)
     return Change(
         position=record_position(
-            position_kind(operation, level), cluster_time_of(time.time, time.inc), data, type_bits
+            position_kind(operation, level),
+            cluster_time_of(envelope.time, envelope.increment),
+            data,
+            type_bits,
         ),
         operation=operation,
-        namespace=_namespace(event.get("ns")),
+        namespace=envelope.namespace,
         body=LazyBody(raw),
         size_bytes=len(raw),
-        renamed_to=_namespace(event.get("to")),
+        renamed_to=envelope.renamed_to,
     )
-
-
-def _namespace(value: RawBSONDocument | None) -> Namespace | None:
-    if value is None:
-        return None
-    return Namespace(value["db"], value.get("coll", ""))
 
 
 class LazyBody:

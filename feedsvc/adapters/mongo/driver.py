@@ -15,10 +15,10 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from bson import Timestamp
-from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from feedsvc.adapters.mongo import oplog
+from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import MongoStream, Upstream
@@ -65,7 +65,7 @@ class MongoSource:
             "serverSelectionTimeoutMS": int(server_selection_s * 1000),
             "socketTimeoutMS": int((await_s + socket_s) * 1000),
         }
-        self._streams: AsyncMongoClient[RawBSONDocument] | None = None
+        self._streams: AsyncMongoClient[RawEvent] | None = None
         self._reads: AsyncMongoClient[dict[str, Any]] | None = None
 
     async def start(self) -> None:
@@ -74,7 +74,7 @@ class MongoSource:
             # A deployment's stream takes codec and read concern from its client, so all streams do.
             self._streams = AsyncMongoClient(
                 self._uri,
-                document_class=RawBSONDocument,
+                document_class=RawEvent,
                 readConcernLevel="majority",
                 maxPoolSize=self._max_streams + _POOL_HEADROOM,
                 **self._options,

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from bson.raw_bson import RawBSONDocument
 from pymongo.asynchronous.change_stream import AsyncChangeStream
 
 from feedsvc.adapters.mongo.decode import decode
+from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.upstream_token import IdleProgress
@@ -24,7 +24,7 @@ from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, ScopeLevel
 from feedsvc.core.positions import Position, PositionKind
 from feedsvc.ports import Batch, SourceError, SourceUnavailable
 
-Upstream = AsyncChangeStream[RawBSONDocument]
+Upstream = AsyncChangeStream[RawEvent]
 
 BUFFER_CHANGES = 1_000
 BUFFER_BYTES = 16 * 1024 * 1024
@@ -102,12 +102,18 @@ class MongoStream:
         except Exception as error:
             self._error = classify(error)
         finally:
+            if self._error is None and not self._ended:
+                self._error = SourceUnavailable("the stream was stopped")
             self._something.set()
             await self._release()
 
     async def _read_all(self) -> None:
         steps = 0
-        while not self._closing and not self._ended:
+        me = asyncio.current_task()
+        assert me is not None
+        # The driver may swallow a cancellation (when a loop shuts down it cancels the socket's tasks too, which looks
+        # like a network error, and the driver resumes), so ask for it as well.
+        while not self._closing and not self._ended and not me.cancelling():
             if len(self._changes) >= BUFFER_CHANGES or self._bytes >= BUFFER_BYTES:
                 self._room.clear()
                 await self._room.wait()
