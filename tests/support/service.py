@@ -98,6 +98,7 @@ class Service:
         deadline = time.monotonic() + START_TIMEOUT_S
         while self.get("/healthz/ready")[0] != 200:
             if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
                 raise RuntimeError(f"the service does not start:\n{self.log()}")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)

@@ -1,0 +1,10 @@
+"""Every benchmark by name; a new one is a module with a `BENCHMARK` and a line here."""
+
+from __future__ import annotations
+
+from bench import append_cost, latency, read_cost
+from bench.results import Benchmark
+
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark for benchmark in (append_cost.BENCHMARK, read_cost.BENCHMARK, latency.BENCHMARK)
+}

@@ -1,0 +1,126 @@
+"""The processes of a benchmark: the engine, `feedsvc serve`, and readers, all on this machine.
+
+`time.monotonic()` is one clock for all of them (CLOCK_MONOTONIC counts from the boot), so times of different
+processes may be subtracted. CPU is user plus system time of one whole process. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.collection import Collection
+
+from tests.support.engine import URI_VARIABLE, Engine
+from tests.support.service import Service, make_jwt
+
+Documents = Collection[dict[str, Any]]
+
+COLLECTION = "changes"
+_PROJECT = Path(__file__).parent.parent
+
+
+class Rig:
+    """An engine and a fresh database, which is the tenant's of the same name."""
+
+    def __init__(self, uri: str, client: MongoClient[dict[str, Any]], directory: Path) -> None:
+        self.uri = uri
+        self.database = f"bench_{secrets.token_hex(4)}"
+        self.documents: Documents = client[self.database][COLLECTION]
+        self._directory = directory
+
+    def service(self) -> Service:
+        """A service that is not started; a context manager."""
+        return Service(self.uri, self._directory)
+
+    @contextlib.contextmanager
+    def reader(self, kind: str, count: int, *arguments: str) -> Iterator[Reader]:
+        """A process of `bench.readers` that is ready to read `count` changes of the collection."""
+        reader = Reader([kind, self.uri, self.database, COLLECTION, str(count), *arguments])
+        try:
+            reader.line()
+            yield reader
+        finally:
+            reader.end()
+
+    def subscriber(
+        self, service: Service, count: int, **topic: Any
+    ) -> contextlib.AbstractContextManager[Reader]:
+        """A client process with one subscription to the collection, which has gone live."""
+        request = json.dumps({"collection": COLLECTION, **topic})
+        return self.reader("subscriber", count, service.url, make_jwt(self.database), request)
+
+
+@contextlib.contextmanager
+def rig() -> Iterator[Rig]:
+    """The engine of the tests, or the replica set that `FEEDSVC_TEST_MONGODB_URI` names."""
+    uri = os.environ.get(URI_VARIABLE)
+    engine = None if uri else Engine().start()
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="feedsvc-bench-") as directory,
+            MongoClient[dict[str, Any]](uri or engine.uri) as client,  # type: ignore[union-attr]
+        ):
+            made = Rig(uri or engine.uri, client, Path(directory))  # type: ignore[union-attr]
+            made.documents.insert_one({"seq": -1})
+            yield made
+            client.drop_database(made.database)
+    finally:
+        if engine is not None:
+            engine.stop()
+
+
+class Reader:
+    """A reader process. It says one line when it is ready and one when it has read all, then waits for its end."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.readers", *arguments],
+            cwd=_PROJECT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def line(self) -> dict[str, Any]:
+        """The next line that it says; RuntimeError where it ended instead (it gives up by itself in the end)."""
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        if not text:
+            raise RuntimeError(f"a reader ended with {self._process.wait()}")
+        said: dict[str, Any] = json.loads(text)
+        return said
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time that a process has used, in seconds: its CPU clock (clock_getcpuclockid(3))."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop a process, so that changes pile up for it."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
