@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -144,9 +145,9 @@ class Client:
                 case session.Send(frame):
                     self.send(frame)
                 case session.Verify(jwt):
-                    self._run(self._verify(jwt))
+                    self._run(partial(self._verify, jwt))
                 case session.Open(frame):
-                    self._run(self._open(frame))
+                    self._run(partial(self._open, frame))
                 case session.Drop(topic):
                     if topic in self._held:  # an answer before it may have closed the connection
                         self._drop(self._held[topic])
@@ -178,14 +179,14 @@ class Client:
             self._full_since = self.now()
             self._arm()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._to_the_end(work), name="client-request")
 
-    async def _to_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _to_the_end(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Carry out a request, then go on with the frames behind it. A fault of ours closes: the session waits for it,
         and rights that could not be applied anew must not stay in force."""
         try:
-            await work
+            await work()
             self._after(self._session.settled(self.now()))
         except Exception as error:
             self._failed("request", error)
