@@ -1,0 +1,312 @@
+"""A consumer as protocol.md section 9 wants it, and the judge of every frame that it is sent.
+
+It keeps for each topic the last token that it has processed. Frames that were written but not processed when the
+connection is cut are gone. Each processed frame is compared with the model at once: an event must be exactly the next
+expected one behind the consumer's mark (P1, P2, P3, P4), a checkpoint must pass nothing, a resync needs a cause.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from feedsvc.core.positions import Position, boundary
+from feedsvc.runtime.client import Client
+from feedsvc.testing import MemoryConnection
+from tests.simulation.model import FILTERS, Expectations, Mark, TopicSpec
+from tests.simulation.world import CLAIMS, Instance, Violation, World
+
+_HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """A place that the consumer can resume from: the token (None: a bare time), and where the model says it is."""
+
+    resume_token: str | None
+    position: Position
+    mark: Mark
+    ghost: bool = False
+    """The token names a record that never was: it can only be answered with a resync."""
+
+
+class Stream:
+    """One topic of one consumer."""
+
+    def __init__(self, topic: TopicSpec) -> None:
+        self.topic = topic
+        self.memory: Memory | None = None
+        self.older: list[Memory] = []
+        self.state = "unasked"
+        self.asked: Memory | None = None
+        self.topic_id = ""
+        self.exact = False
+        self.leaving = False
+        self.losses_before = 0
+
+    def remember(self, memory: Memory) -> None:
+        if self.memory is not None and not self.memory.ghost:
+            self.older.append(self.memory)
+            del self.older[:-8]
+        self.memory = memory
+
+
+class Consumer:
+    def __init__(self, world: World, name: str, tenant: str, topics: list[TopicSpec]) -> None:
+        self.world = world
+        self.name = name
+        self.tenant = tenant
+        self.streams = [Stream(topic) for topic in topics]
+        self.instance: Instance | None = None
+        self.connection: MemoryConnection | None = None
+        self.client: Client | None = None
+        self.room: int | None = None
+        self.stalled = False
+        self.may_be_slow = False
+        self._asked = 0
+        self._asking: dict[str, Stream] = {}
+
+    # -- connecting ---------------------------------------------------------------------------------------
+
+    def connect(self, instance: Instance, room: int | None) -> None:
+        self.instance, self.room = instance, room
+        self.stalled = False
+        self.may_be_slow = room is not None
+        self.connection = MemoryConnection(room=room)
+        self.client = Client(instance.context, self.connection, self.name, lambda client: None)
+        self.client.start(CLAIMS[self.tenant])
+        for stream in self.streams:
+            self.ask(stream)
+
+    def ask(self, stream: Stream) -> None:
+        """Subscribe, from where the consumer stands."""
+        assert self.client is not None and self.instance is not None
+        self._asked += 1
+        frame: dict[str, Any] = {
+            "type": "subscribe",
+            "id": f"s{self._asked}",
+            "topic": {
+                "collection": stream.topic.collection,
+                "filter": FILTERS[stream.topic.filter][0],
+                "operations": list(stream.topic.operations),
+            },
+        }
+        memory = stream.memory
+        if memory is not None and memory.resume_token is not None:
+            frame["resumeAfter" if self._asked % 2 else "startAfter"] = memory.resume_token
+        elif memory is not None:
+            time = memory.position.cluster_time
+            frame["startAtOperationTime"] = {"$timestamp": {"t": time >> 32, "i": time & 0xFFFFFFFF}}
+        stream.asked = memory
+        stream.state = "asked"
+        stream.topic_id = ""
+        stream.leaving = False
+        stream.losses_before = self.instance.losses_over
+        self._asking[frame["id"]] = stream
+        self.client.receive(msgspec.json.encode(frame))
+
+    def leave(self, stream: Stream) -> None:
+        """Unsubscribe from a topic that was answered."""
+        assert self.client is not None
+        if stream.topic_id and not stream.leaving:
+            stream.leaving = True
+            self.client.receive(msgspec.json.encode({"type": "unsubscribe", "topic": stream.topic_id}))
+
+    def cut(self) -> None:
+        """The connection is gone, with everything in it that was not processed."""
+        if self.client is not None:
+            self.client.transport_closed()
+        self.client = self.connection = self.instance = None
+        self._asking.clear()
+        for stream in self.streams:
+            stream.state = "unasked"
+            stream.topic_id = ""
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def read(self, limit: int | None = None) -> None:
+        """Process up to `limit` frames, and make room for as many."""
+        connection = self.connection
+        if connection is None:
+            return
+        taken = connection.frames[:limit]
+        del connection.frames[: len(taken)]
+        for frame in taken:
+            self._process(msgspec.json.decode(frame))
+        if connection.closed is not None and not connection.frames:
+            self._closed(connection.closed)
+        elif self.room is not None and self.connection is connection:
+            connection.set_room(max(0, self.room - len(connection.frames)))
+
+    def unlimited(self) -> None:
+        """Read as fast as the service writes from now on."""
+        self.room = None
+        self.stalled = False
+        if self.connection is not None:
+            self.connection.set_room(None)
+
+    def _closed(self, closed: tuple[int, str]) -> None:
+        if closed[0] != 4201 or not self.may_be_slow:
+            raise Violation(f"{self.name} was closed with {closed}")
+        self.cut()
+
+    def _process(self, frame: dict[str, Any]) -> None:
+        kind = frame["type"]
+        if kind in ("welcome", "heartbeat", "pong"):
+            return
+        if kind == "checkpoint":
+            for topic_id, resume_token in frame["tokens"].items():
+                self._checkpoint(self._stream(topic_id, frame), resume_token)
+            return
+        if kind in ("subscribed", "error"):
+            stream = self._asking.pop(frame["id"], None)
+            if stream is None or stream.state != "asked":
+                raise Violation(f"{self.name} was sent an answer that it did not ask for: {frame}")
+        else:
+            stream = self._stream(frame["topic"], frame)
+        self.world.note(
+            f"  {self.name} {stream.topic.collection}/{stream.topic.filter} reads {_short(frame)}"
+        )
+        getattr(self, f"_{kind}")(stream, frame)
+
+    def _stream(self, topic_id: str, frame: dict[str, Any]) -> Stream:
+        for stream in self.streams:
+            if stream.topic_id == topic_id:
+                return stream
+        raise Violation(f"{self.name} was sent a frame of a topic that it does not hold: {frame}")
+
+    def _memory(self, stream: Stream, resume_token: str) -> Memory:
+        position = self.world.position(stream.topic.tenant, resume_token)
+        return Memory(resume_token, position, self.world.history.mark(position))
+
+    def _expected(self, stream: Stream) -> Expectations:
+        return self.world.history.of(stream.topic, stream.exact, self.world.level)
+
+    def _broken(self, stream: Stream, text: str) -> Violation:
+        where = None if stream.memory is None else (stream.memory.mark, stream.memory.position.kind.name)
+        return Violation(f"{self.name} {stream.topic}, {stream.state} at {where}: {text}")
+
+    # -- one method for each type of frame -----------------------------------------------------------------
+
+    def _error(self, stream: Stream, frame: dict[str, Any]) -> None:
+        stream.state = "unasked"
+        at_time = stream.asked is not None and stream.asked.resume_token is None
+        if frame["code"] == "bad_request" and at_time and "ahead" in frame["message"]:
+            stream.memory = None
+        elif frame["code"] != "source_unavailable":
+            raise self._broken(stream, f"refused: {frame}")
+
+    def _subscribed(self, stream: Stream, frame: dict[str, Any]) -> None:
+        stream.topic_id = frame["topic"]
+        stream.exact = frame["fidelity"]["membership"] == "exact"
+        given = self._memory(stream, frame["token"]) if "token" in frame else None
+        if frame["resumed"]:
+            self._resumed(stream, given)
+        elif given is not None:
+            if stream.asked is not None:
+                raise self._broken(stream, "subscribed as fresh in spite of its position")
+            stream.state = "fresh"
+            stream.remember(given)
+        else:
+            if stream.asked is None:
+                raise self._broken(stream, "a fresh subscription without a token")
+            stream.state = "owed resync"
+
+    def _resumed(self, stream: Stream, given: Memory | None) -> None:
+        asked = stream.asked
+        if asked is None or asked.ghost or given is None:
+            raise self._broken(stream, "resumed from nothing")
+        if asked.resume_token is None:
+            if not given.position.same_as(asked.position):
+                raise self._broken(stream, "resumed at another time than the one asked for")
+            stream.remember(given)
+        elif given.resume_token != asked.resume_token:
+            raise self._broken(stream, "resumed with another token than the one given")
+        stream.state = "replay"
+        self.world.figures.resumed += 1
+
+    def _event(self, stream: Stream, frame: dict[str, Any]) -> None:
+        if stream.state not in ("replay", "live"):
+            raise self._broken(stream, "an event here is against the grammar")
+        assert stream.memory is not None
+        event = frame["event"]
+        memory = self._memory(stream, event["_id"])
+        expected = self._expected(stream).after(stream.memory.mark)
+        if expected is None or expected.mark != memory.mark or expected.loss is not None:
+            raise self._broken(stream, f"event {memory.mark} {event['operationType']}, expected {expected}")
+        if event["operationType"] != expected.operation:
+            raise self._broken(stream, f"{event} instead of {expected}")
+        if expected.document_id is not None and event["documentKey"] != {"_id": expected.document_id}:
+            raise self._broken(stream, f"{event} instead of {expected}")
+        if expected.membership is not None and event.get("membership") != expected.membership:
+            raise self._broken(stream, f"{event} instead of {expected}")
+        if self.world.event_ids.setdefault((stream.topic, memory.mark), event["_id"]) != event["_id"]:
+            raise self._broken(stream, "the same event with another _id")
+        self.world.figures.events += 1
+        stream.remember(memory)
+
+    def _checkpoint(self, stream: Stream, resume_token: str) -> None:
+        memory = self._memory(stream, resume_token)
+        self.world.note(
+            f"  {self.name} {stream.topic.collection}/{stream.topic.filter} checkpoint {memory.mark}"
+        )
+        if stream.state not in ("fresh", "replay", "live"):
+            raise self._broken(stream, "a checkpoint here is against the grammar")
+        assert stream.memory is not None
+        if memory.mark < stream.memory.mark:
+            raise self._broken(stream, f"a checkpoint went back to {memory.mark}")
+        owed = self._expected(stream).after(stream.memory.mark)
+        if owed is not None and owed.mark <= memory.mark:
+            raise self._broken(stream, f"a checkpoint at {memory.mark} is ahead of {owed}")
+        stream.remember(memory)
+
+    def _live(self, stream: Stream, frame: dict[str, Any]) -> None:
+        if stream.state not in ("fresh", "replay"):
+            raise self._broken(stream, "live here is against the grammar")
+        stream.state = "live"
+
+    def _resync(self, stream: Stream, frame: dict[str, Any]) -> None:
+        reason = frame["reason"]
+        if stream.state not in ("owed resync", "fresh", "replay", "live"):
+            raise self._broken(stream, "resync here is against the grammar")
+        if not self._has_cause(stream, reason):
+            raise self._broken(stream, f"needless resync: {reason}")
+        stream.remember(self._memory(stream, frame["token"]))
+        stream.state = "fresh"
+        self.world.figures.resyncs += 1
+
+    def _has_cause(self, stream: Stream, reason: str) -> bool:
+        memory, instance = stream.memory, self.instance
+        assert memory is not None and instance is not None
+        if memory.ghost:
+            return reason in _HISTORY_REASONS
+        owed = self._expected(stream).after(memory.mark)
+        if owed is not None and owed.loss == reason:
+            return True
+        if reason == "replay_too_large":
+            return self.world.limits.max_replay_bytes < 1 << 20
+        if reason not in (*_HISTORY_REASONS, "event_unavailable"):
+            return False
+        if instance.source.losses > stream.losses_before:
+            return True
+        return reason != "event_unavailable" and self.world.history.is_gone(memory.position)
+
+    def _unsubscribed(self, stream: Stream, frame: dict[str, Any]) -> None:
+        if frame["code"] != "requested":
+            raise self._broken(stream, f"ended: {frame}")
+        stream.state = "left"
+        stream.topic_id = ""
+
+
+def at_time(world: World, cluster_time: int) -> Memory:
+    position = boundary(cluster_time)
+    return Memory(None, position, world.history.mark(position))
+
+
+def _short(frame: dict[str, Any]) -> str:
+    event = frame.get("event")
+    if event is not None:
+        return f"event {event['operationType']} {event['clusterTime']} {event.get('documentKey')}"
+    return " ".join(
+        str(frame[key]) for key in ("type", "resumed", "reason", "code", "message") if key in frame
+    )

@@ -1,0 +1,201 @@
+"""The mistakes of positions.md, each put into the real classes. The simulation must notice every one.
+
+One of that list is left out: the snapshot's position taken after its `find`. There are no snapshots yet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from feedsvc.core.changes import Change, TailScope
+from feedsvc.core.placement import Placement
+from feedsvc.core.places import Places
+from feedsvc.core.positions import Position, PositionKind
+from feedsvc.core.ring import Found, Location, NotFound, Ring
+from feedsvc.core.subscription import Place, Subscription
+from feedsvc.core.tail import LoggedTopic, Tail
+from feedsvc.ports import PositionLost
+from feedsvc.testing import MemorySource, MemoryStream
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _attach_instead(
+    patch: pytest.MonkeyPatch, where: Callable[[Places, Subscription, Location], int | None]
+) -> None:
+    """Attach a placed subscription at the ordinal that `where` gives, if any."""
+    real = Places.place
+
+    def place(self: Places, subscription: Subscription) -> None:
+        assert subscription.at is not None
+        ordinal = where(self, subscription, self._live.ring.locate(subscription.at))
+        if ordinal is None:
+            real(self, subscription)
+            return
+        self._locate_live(subscription, ordinal)
+        self._announce(subscription, resumed=True)
+        self.pump(subscription)
+
+    patch.setattr(Places, "place", place)
+
+
+def checkpoint_ahead_of_the_cursor(patch: pytest.MonkeyPatch) -> None:
+    def checkpoint(self: Places, subscription: Subscription) -> Position | None:
+        tail = subscription.tail
+        return tail.head if subscription.announced and subscription.located and tail is not None else None
+
+    patch.setattr(Places, "checkpoint", checkpoint)
+
+
+def checkpoint_before_routing(patch: pytest.MonkeyPatch) -> None:
+    """The head is the batch's last record while its frames are not in the logs yet, and a checkpoint is due."""
+    real = Placement.batch
+
+    def batch(
+        self: Placement, tail: Tail, changes: Sequence[Change], boundary: Position | None
+    ) -> Iterator[None]:
+        if changes:
+            head, tail.ring.head = tail.ring.head, changes[-1].position
+            for subscription in self.all_subscriptions():
+                outlet: Any = subscription.outlet
+                self.checkpoint(subscription, outlet.checkpoint)
+            tail.ring.head = head
+        yield from real(self, tail, changes, boundary)
+
+    patch.setattr(Placement, "batch", batch)
+
+
+def attach_at_the_live_head(patch: pytest.MonkeyPatch) -> None:
+    _attach_instead(
+        patch,
+        lambda places, _, found: places._live.ring.head_ordinal if isinstance(found, Found) else None,
+    )
+
+
+def attach_at_the_start_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    def where(places: Places, subscription: Subscription, found: Location) -> int | None:
+        logged = places.subscriptions[subscription]
+        assert logged is not None
+        return logged.log.start if isinstance(found, Found) and found.ordinal >= logged.log.start else None
+
+    _attach_instead(patch, where)
+
+
+def boundary_taken_as_exclusive(patch: pytest.MonkeyPatch) -> None:
+    real = Ring.locate
+
+    def locate(self: Ring, position: Position) -> Location:
+        found = real(self, position)
+        if not position.is_boundary or not isinstance(found, Found):
+            return found
+        index = bisect_right(self._times, position.cluster_time, self._first)
+        return Found(self.floor_ordinal + index - self._first)
+
+    patch.setattr(Ring, "locate", locate)
+
+
+def reopen_at_now_in_silence(patch: pytest.MonkeyPatch) -> None:
+    def live_lost(self: Placement, start: Position, reason: str) -> None:
+        live = self.live
+        assert live is not None
+        live.restart(start)
+        for logged in live.topics.values():
+            for reader in logged.readers:
+                reader.cursor, reader.at = 0, start
+
+    patch.setattr(Placement, "live_lost", live_lost)
+
+
+def lagging_instance_attaches_at_its_head(patch: pytest.MonkeyPatch) -> None:
+    _attach_instead(
+        patch,
+        lambda places, _, found: places._live.ring.head_ordinal if found is NotFound.AHEAD else None,
+    )
+
+
+def late_hand_over_at_s(patch: pytest.MonkeyPatch) -> None:
+    """The catch-up tail has read past S, and the subscription moves to S all the same."""
+    real = Places._handover
+
+    def handover(self: Places, subscription: Subscription) -> bool:
+        live, catch, logged = self._live, subscription.tail, self.subscriptions[subscription]
+        assert catch is not None and logged is not None
+        start = max(logged.log.start, live.ring.floor_ordinal)
+        if not isinstance(catch.ring.locate(live.ring.position(start)), Found):
+            return real(self, subscription)
+        self._locate_live(subscription, start)
+        self._announce(subscription, resumed=True)
+        return True
+
+    patch.setattr(Places, "_handover", handover)
+
+
+def continue_from_the_start_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Who fell off the log goes on with what is left of it."""
+    real = Places.pump
+
+    def pump(self: Places, subscription: Subscription) -> None:
+        if subscription.place is Place.LIVE and subscription.logged is not None:
+            subscription.cursor = max(subscription.cursor, subscription.logged.log.start)
+        real(self, subscription)
+
+    patch.setattr(Places, "pump", pump)
+
+
+def resume_after_an_invalidate(patch: pytest.MonkeyPatch) -> None:
+    """MongoDB refuses `resumeAfter` with the token of an invalidate; `startAfter` takes it."""
+    real = MemorySource.open_now
+
+    def open_now(self: MemorySource, scope: TailScope, position: Position) -> MemoryStream:
+        if position.kind is PositionKind.INVALIDATE and position.data is not None:
+            raise PositionLost("Attempting to resume a change stream from an invalidate", 260)
+        return real(self, scope, position)
+
+    patch.setattr(MemorySource, "open_now", open_now)
+
+
+def waiters_resolved_by_time(patch: pytest.MonkeyPatch) -> None:
+    def where(places: Places, subscription: Subscription, found: Location) -> int | None:
+        assert subscription.at is not None
+        ring = places._live.ring
+        by_time = found is NotFound.AHEAD and ring.head.cluster_time >= subscription.at.cluster_time
+        return ring.head_ordinal if by_time else None
+
+    _attach_instead(patch, where)
+
+
+def ring_keyed_by_token_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Position, "key", property(lambda self: self.digest))
+
+
+def locate_among_matched_records_only(patch: pytest.MonkeyPatch) -> None:
+    real = Tail.append
+
+    def append(self: Tail, change: Change, touched: dict[LoggedTopic, None]) -> None:
+        if self._route(change):
+            real(self, change, touched)
+        elif change.position.cluster_time >= self.ring.head.cluster_time:
+            self.ring.head = change.position
+
+    patch.setattr(Tail, "append", append)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    checkpoint_ahead_of_the_cursor,
+    checkpoint_before_routing,
+    attach_at_the_live_head,
+    attach_at_the_start_of_the_log,
+    boundary_taken_as_exclusive,
+    reopen_at_now_in_silence,
+    lagging_instance_attaches_at_its_head,
+    late_hand_over_at_s,
+    continue_from_the_start_of_the_log,
+    resume_after_an_invalidate,
+    waiters_resolved_by_time,
+    ring_keyed_by_token_only,
+    locate_among_matched_records_only,
+)

@@ -1,0 +1,315 @@
+"""One schedule: a seed decides the world, what happens in it and in which order. Then the faults stop.
+
+Between two actions the schedule lets the loop run for nothing, a few turns or some virtual time, so that actions fall
+into the middle of steps, between the frames of one client, and long after everything is quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from feedsvc.core import tokens
+from feedsvc.core.changes import ScopeLevel
+from feedsvc.core.limits import Limits
+from feedsvc.core.positions import PositionKind, record_position
+from feedsvc.ports import EventUnavailable, PositionLost, SourceError, SourceUnavailable
+from tests.simulation import checks
+from tests.simulation.consumer import Consumer, Memory, Stream, at_time
+from tests.simulation.model import FILTERS, TopicSpec
+from tests.simulation.virtual_time import VirtualLoop
+from tests.simulation.world import Figures, Instance, Violation, World
+from tests.simulation.writes import Writer
+
+_OPERATIONS = (
+    ("insert", "update", "replace", "delete"),
+    ("insert", "update", "replace", "delete"),
+    ("insert",),
+    ("update", "delete"),
+)
+_SHOWN = 200
+
+
+def run(seed: int, trace: list[str] | None = None) -> Figures:
+    """Run one schedule; `trace` receives what happened. Raises `Violation` with the seed and the end of the trace."""
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    schedule = Schedule(seed)
+    try:
+        return loop.run_until_complete(schedule.run())
+    except Exception as error:
+        happened = "\n".join(schedule.world.trace[-_SHOWN:]) if schedule.world else ""
+        raise Violation(f"seed {seed}: {type(error).__name__}: {error}\n{happened}") from error
+    finally:
+        if trace is not None and schedule.world is not None:
+            trace.extend(schedule.world.trace)
+        _abandon(loop)
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _abandon(loop: VirtualLoop) -> None:
+    """Cancel what a broken schedule left running."""
+    loop.rewind()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=60.0))
+    for task in left:
+        if task.done() and not task.cancelled():
+            task.exception()
+
+
+class Schedule:
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.world: World | None = None
+        self.consumers: list[Consumer] = []
+
+    async def run(self) -> Figures:
+        rng = self.rng
+        level: ScopeLevel = rng.choice(("collection", "database", "deployment"))
+        # Now and then every resume token is too long and takes the digest form.
+        longest = tokens._MAX_PAYLOAD_BYTES
+        if rng.random() < 0.15:
+            tokens._MAX_PAYLOAD_BYTES = 0
+        try:
+            world = self.world = World(
+                rng, level, self._limits(), rng.random() < 0.7, rng.choice((0, 0, 0.1, 0.5))
+            )
+            self._settle(world)
+            for _ in range(rng.choice((40, 80, 160))):
+                await self._pause()
+                self._act(world)
+                self._check(world)
+            await self._end(world)
+        finally:
+            tokens._MAX_PAYLOAD_BYTES = longest
+        return world.figures
+
+    # -- the beginning ------------------------------------------------------------------------------------
+
+    def _limits(self) -> Limits:
+        rng = self.rng
+        return Limits(
+            ring_records=rng.choice((3, 5, 8, 15, 30)),
+            log_bytes=rng.choice((700, 2_000, 5_000, 50_000)),
+            high_water_bytes=rng.choice((1, 1_000, 64_000)),
+            catch_up_tails=rng.choice((1, 1, 2, 3)),
+            catch_up_window_s=rng.choice((0.0, 0.01, 0.2)),
+            max_replay_bytes=3_000 if rng.random() < 0.1 else 1 << 30,
+            checkpoint_interval_s=rng.choice((0.2, 1.0, 4.0)),
+            slow_after_s=rng.choice((1.0, 5.0, 30.0)),
+            tail_linger_s=rng.choice((0.5, 3.0)),
+        )
+
+    def _settle(self, world: World) -> None:
+        rng = self.rng
+        tenants = ("a", "b")[: rng.choice((1, 1, 2))]
+        collections = ("x", "y", "z")[: rng.choice((1, 2, 3))]
+        topics = [
+            TopicSpec(
+                rng.choice(tenants),
+                rng.choice(collections),
+                rng.randrange(len(FILTERS)),
+                rng.choice(_OPERATIONS),
+            )
+            for _ in range(rng.choice((2, 3, 4, 6)))
+        ]
+        self.writer = Writer(world, tenants, collections)
+        for _ in range(rng.randrange(6)):
+            self.writer.write()
+        for _ in range(rng.choice((2, 2, 3))):
+            world.start_instance()
+        for number in range(rng.choice((2, 3, 4, 6))):
+            tenant = rng.choice(topics).tenant
+            mine = list({topic for topic in topics if topic.tenant == tenant})
+            mine.sort(key=topics.index)
+            rng.shuffle(mine)
+            self.consumers.append(Consumer(world, f"c{number}", tenant, mine[: rng.choice((1, 1, 2, 3))]))
+        self.trims = rng.random() < 0.6
+        self.lags = rng.random() < 0.6
+        self.fails = rng.random() < 0.6
+        self.loses = rng.random() < 0.35
+        self.ghosts = rng.random() < 0.2
+        self.drops = rng.random() < 0.6
+        self.actions: list[tuple[Callable[[World], None], int]] = [
+            (self._write, 30),
+            (self._transaction, 8),
+            (self._tick, 8),
+            (self._connect, 10),
+            (self._read, 25),
+            (self._cut, 6),
+            (self._resubscribe, 3),
+            (self._stall, 3),
+            (self._forget, 2),
+            (self._replace_instance, 1),
+            (self._trim, 4 if self.trims else 0),
+            (self._lag, 10 if self.lags else 0),
+            (self._unavailable, 4 if self.fails else 0),
+            (self._lose, 2 if self.loses else 0),
+            (self._ghost, 3 if self.ghosts else 0),
+            (self._drop, 4 if self.drops else 0),
+        ]
+        self._weights = [weight for _, weight in self.actions]
+
+    async def _pause(self) -> None:
+        chosen = self.rng.random()
+        if chosen < 0.25:
+            return
+        if chosen < 0.6:
+            for _ in range(self.rng.choice((1, 2, 3, 8))):
+                await asyncio.sleep(0)
+        elif chosen < 0.95:
+            await asyncio.sleep(self.rng.choice((0.001, 0.02, 0.1, 0.4)))
+        else:
+            await asyncio.sleep(2.0)
+
+    def _act(self, world: World) -> None:
+        action = self.rng.choices([action for action, _ in self.actions], self._weights)[0]
+        world.note(action.__name__[1:])
+        action(world)
+
+    def _check(self, world: World) -> None:
+        if world.broken is not None:
+            raise Violation(world.broken)
+        checks.bounds(world)
+
+    # -- the database -------------------------------------------------------------------------------------
+
+    def _write(self, world: World) -> None:
+        self.writer.write()
+
+    def _transaction(self, world: World) -> None:
+        self.writer.transaction(self.rng.choice((2, 3, 5, 10, 40)))
+
+    def _tick(self, world: World) -> None:
+        world.oplog.tick()
+
+    def _drop(self, world: World) -> None:
+        self.writer.drop()
+
+    def _trim(self, world: World) -> None:
+        world.trim(self.rng.choice((1, 5, 20, 100)))
+
+    # -- instances ----------------------------------------------------------------------------------------
+
+    def _lag(self, world: World) -> None:
+        """An instance sees less than there is, but never less than it has seen."""
+        source = self.rng.choice(world.instances).source
+        if self.rng.random() < 0.4:
+            source.see_only(None)
+        else:
+            source.see_only(source.visible + self.rng.choice((0, 1, 2, 5)))
+
+    def _unavailable(self, world: World) -> None:
+        self._fail(world, SourceUnavailable("the primary stepped down", 189))
+
+    def _lose(self, world: World) -> None:
+        self._fail(
+            world,
+            self.rng.choice(
+                (
+                    PositionLost("rolled over", 286, history=True),
+                    PositionLost("not in the stream", 280),
+                    PositionLost("rolled over under the cursor", 136),
+                    EventUnavailable("larger than 16 MiB", 10334),
+                )
+            ),
+        )
+
+    def _fail(self, world: World, error: SourceError) -> None:
+        source = self.rng.choice(world.instances).source
+        self.rng.choice((source.fail_next_read, source.fail_next_read, source.fail_next_open))(error)
+
+    def _replace_instance(self, world: World) -> None:
+        instance = self.rng.choice(world.instances)
+        for consumer in self.consumers:
+            if consumer.instance is instance:
+                consumer.cut()
+        world.end_instance(instance)
+        world.start_instance()
+
+    # -- consumers ----------------------------------------------------------------------------------------
+
+    def _connect(self, world: World) -> None:
+        consumer = self.rng.choice(self.consumers)
+        if consumer.client is None:
+            self._connect_to(consumer, self.rng.choice(world.instances))
+
+    def _connect_to(self, consumer: Consumer, instance: Instance) -> None:
+        consumer.connect(instance, self.rng.choice((None, None, 3, 6, 12)))
+
+    def _read(self, world: World) -> None:
+        for consumer in self.consumers:
+            if not consumer.stalled and self.rng.random() < 0.7:
+                consumer.read(self.rng.choice((1, 2, 5, None, None)))
+
+    def _cut(self, world: World) -> None:
+        self.rng.choice(self.consumers).cut()
+
+    def _stall(self, world: World) -> None:
+        consumer = self.rng.choice(self.consumers)
+        consumer.stalled = not consumer.stalled
+
+    def _resubscribe(self, world: World) -> None:
+        consumer = self.rng.choice(self.consumers)
+        stream = self.rng.choice(consumer.streams)
+        if consumer.client is None:
+            return
+        if stream.state in ("unasked", "left"):
+            consumer.ask(stream)
+        else:
+            consumer.leave(stream)
+
+    def _forget(self, world: World) -> None:
+        """A consumer comes back with an older token, with a time, or with nothing."""
+        consumer = self.rng.choice(self.consumers)
+        consumer.cut()
+        for stream in consumer.streams:
+            chosen = self.rng.random()
+            if chosen < 0.5 and stream.older:
+                stream.memory = self.rng.choice(stream.older)
+            elif chosen < 0.8:
+                entries = world.history.entries
+                stream.memory = at_time(world, self.rng.choice(entries[-30:]).cluster_time)
+            else:
+                stream.memory = None
+                stream.older.clear()
+
+    def _ghost(self, world: World) -> None:
+        """A consumer comes with the token of a record that was rolled back."""
+        consumer = self.rng.choice(self.consumers)
+        consumer.cut()
+        stream = self.rng.choice(consumer.streams)
+        if stream.memory is None or stream.memory.ghost or stream.memory.resume_token is None:
+            return
+        stream.memory = self._ghost_of(world, consumer, stream, stream.memory)
+
+    def _ghost_of(self, world: World, consumer: Consumer, stream: Stream, memory: Memory) -> Memory:
+        assert memory.resume_token is not None
+        opened = world.sealer.open(consumer.tenant, memory.resume_token)
+        entry = self.rng.choice(world.history.entries[-20:])
+        token = world.oplog.token("e", self.rng.randrange(1 << 40, 1 << 41))
+        position = record_position(PositionKind.EVENT, entry.cluster_time, token)
+        sealed = world.sealer.seal(consumer.tenant, opened.binding, opened.source, position)
+        return Memory(sealed, position, (entry.number, 0), ghost=True)
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    async def _end(self, world: World) -> None:
+        """Nothing fails any more: everybody must become live, get everything, and leave nothing behind."""
+        world.note("the end begins")
+        for instance in world.instances:
+            instance.source.heal()
+        for consumer in self.consumers:
+            if consumer.client is None:
+                self._connect_to(consumer, self.rng.choice(world.instances))
+            consumer.unlimited()
+        await checks.progress(world, self.consumers, lambda: self._check(world))
+        for consumer in self.consumers:
+            consumer.cut()
+        await checks.nothing_left(world)
+        world.figures.entries = len(world.history.entries)
