@@ -174,7 +174,11 @@ class Client:
         self.check_room()
 
     def check_room(self) -> None:
-        """Note when the transport became full; the timer sees to it that this does not last."""
+        """Note when the transport became full; the timer sees to it that this does not last.
+
+        Asked after every write and whenever the timer runs: uvloop writes at the end of a round, so a transport may be
+        full only after the write that filled it has returned.
+        """
         if self._full_since is None and not self.connection.writable:
             self._full_since = self.now()
             self._arm()
@@ -377,3 +381,4 @@ class Client:
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
         self._after(self._session.tick(now))
+        self.check_room()

@@ -1,0 +1,176 @@
+"""What is known of the deployment: asked once at a time, cached, and asked again after any failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from feedsvc.core.changes import Namespace
+from feedsvc.core.errors import Refusal
+from feedsvc.core.tokens import source_id
+from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused, SourceUnavailable
+from feedsvc.runtime import deployment as deployment_module
+from feedsvc.runtime.deployment import IMAGES_FRESH_S, Deployment
+from feedsvc.testing import ManualClock, MemoryOplog, MemorySource
+from tests.runtime.world import until
+
+ORDERS, USERS = Namespace("app", "orders"), Namespace("app", "users")
+
+
+class Answers(MemorySource):
+    """A source that counts questions, fails as told, and answers about collections when `open_gate` is set."""
+
+    def __init__(self, oplog: MemoryOplog) -> None:
+        super().__init__(oplog)
+        self.asked: list[str] = []
+        self.faults: list[Exception] = []
+        self.open_gate = asyncio.Event()
+        self.open_gate.set()
+
+    def note(self, question: str) -> None:
+        self.asked.append(question)
+        if self.faults:
+            raise self.faults.pop(0)
+
+    async def identity(self) -> str:
+        self.note("identity")
+        return await super().identity()
+
+    async def oplog_window(self) -> OplogWindow | None:
+        self.note("window")
+        return await super().oplog_window()
+
+    async def operation_time(self) -> int:
+        self.note("time")
+        return await super().operation_time()
+
+    async def describe(self, database: str, collection: str) -> CollectionInfo:
+        await self.open_gate.wait()
+        self.note(collection)
+        return await super().describe(database, collection)
+
+
+def make() -> tuple[Deployment, Answers, ManualClock]:
+    source, clock = Answers(MemoryOplog()), ManualClock()
+    source.oplog.create("app", "orders", images=True)
+    return Deployment(source, clock, lambda: 0.0, epoch="e1", level="collection"), source, clock
+
+
+@asynccontextmanager
+async def run(deployment: Deployment) -> AsyncIterator[None]:
+    closing = asyncio.Event()
+    task = asyncio.create_task(deployment.run(closing))
+    yield
+    closing.set()
+    await task
+
+
+async def test_the_source_is_known_once_identified() -> None:
+    """Before that a subscription is refused for now; then it names deployment, epoch and level."""
+    deployment, source, _ = make()
+    with pytest.raises(Refusal) as caught:
+        _ = deployment.source
+    assert caught.value.code == "source_unavailable"
+    async with run(deployment):
+        await deployment.ready()
+        assert deployment.source == source_id("memory", "e1", "collection")
+        await until(lambda: deployment.window is not None)
+        assert deployment.window == await source.oplog_window()
+
+
+@pytest.mark.parametrize("fault", [SourceUnavailable("down"), SourceRefused("no"), RuntimeError("a bug")])
+async def test_a_failure_is_asked_again(fault: Exception) -> None:
+    """Whatever it is: without an identity nobody could ever subscribe."""
+    deployment, source, _ = make()
+    source.faults = [fault]
+    async with run(deployment):
+        await until(lambda: deployment.failure is not None)
+        assert deployment.failure is not None
+        assert str(fault) in deployment.failure
+        await deployment.ready()
+        await until(lambda: deployment.failure is None)
+    assert source.asked[:3] == ["identity", "identity", "window"]
+
+
+async def test_waiting_for_the_identity_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is refused instead of hanging."""
+    monkeypatch.setattr(deployment_module, "ANSWER_WITHIN_S", 0.01)
+    deployment, _, _ = make()
+    with pytest.raises(Refusal) as caught:
+        await deployment.ready()
+    assert caught.value.code == "source_unavailable"
+
+
+async def test_images_are_asked_once_by_many() -> None:
+    """A storm of subscribers costs the database one question for each collection."""
+    deployment, source, _ = make()
+    source.open_gate.clear()
+    asking = [asyncio.create_task(deployment.images(ORDERS)) for _ in range(50)]
+    asking.append(asyncio.create_task(deployment.images(USERS)))
+    await asyncio.sleep(0)
+    source.open_gate.set()
+    assert await asyncio.gather(*asking) == [True] * 50 + [False]
+    assert sorted(source.asked) == ["orders", "users"]
+
+
+async def test_images_stay_fresh_for_a_while() -> None:
+    """A setting that is changed is noticed after that."""
+    deployment, source, clock = make()
+    assert await deployment.images(ORDERS)
+    source.oplog.create("app", "orders", images=False)
+    clock.advance(IMAGES_FRESH_S - 1)
+    assert await deployment.images(ORDERS)
+    clock.advance(2)
+    assert not await deployment.images(ORDERS)
+    assert source.asked == ["orders", "orders"]
+
+
+async def test_a_failed_question_is_refused_to_all_and_forgotten() -> None:
+    """All who waited for it are refused for now; the next one asks again."""
+    deployment, source, _ = make()
+    source.faults = [SourceUnavailable("down")]
+    answers = await asyncio.gather(*(deployment.images(ORDERS) for _ in range(3)), return_exceptions=True)
+    assert [getattr(answer, "code", None) for answer in answers] == ["source_unavailable"] * 3
+    assert await deployment.images(ORDERS)
+    assert source.asked == ["orders", "orders"]
+
+
+async def test_one_who_leaves_does_not_take_the_answer_from_the_others() -> None:
+    """A client that disconnects while it waits cancels its own wait only."""
+    deployment, source, _ = make()
+    source.open_gate.clear()
+    leaves, stays = (asyncio.create_task(deployment.images(ORDERS)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    await asyncio.sleep(0)
+    assert leaves.cancelled()
+    source.open_gate.set()
+    assert await stays
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_noise() -> None:
+    """All who asked are gone, the question fails: no exception is left unseen, and no task."""
+    deployment, source, _ = make()
+    source.open_gate.clear()
+    asked = asyncio.create_task(deployment.images(ORDERS))
+    async with run(deployment):
+        await deployment.ready()
+        asked.cancel()
+        await asyncio.sleep(0)
+        source.faults = [SourceUnavailable("down")]
+        source.open_gate.set()
+    assert not deployment._asking
+
+
+async def test_the_operation_time_is_refused_while_the_source_is_away() -> None:
+    """The driver's message is not for clients."""
+    deployment, source, _ = make()
+    assert await deployment.operation_time() == source.oplog.now
+    source.faults = [SourceUnavailable("mongodb://secret@host")]
+    with pytest.raises(Refusal) as caught:
+        await deployment.operation_time()
+    assert caught.value.code == "source_unavailable"
+    assert "secret" not in caught.value.message
