@@ -10,7 +10,7 @@ from feedsvc.adapters.mongo import MongoSource
 from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import SourceError, SourceRefused, SourceUnavailable
-from tests.support.engine import Engine
+from tests.support.engine import Engine, forget_driver_sockets
 
 NOBODY = "mongodb://user:hunter2@127.0.0.1:1/?directConnection=true"
 
@@ -63,6 +63,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
         assert "hunter2" not in str(caught.value)
         assert "127.0.0.1" not in str(caught.value)
     await source.close()
+    forget_driver_sockets()
 
 
 async def test_before_start_nothing_is_available() -> None:

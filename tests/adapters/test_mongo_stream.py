@@ -25,7 +25,7 @@ from feedsvc.adapters.mongo.stream import BUFFER_BYTES, BUFFER_CHANGES, MongoStr
 from feedsvc.core.changes import ScopeLevel, TailScope
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.ports import Batch, EventUnavailable, PositionLost, SourceUnavailable
-from tests.support.engine import Engine
+from tests.support.engine import Engine, forget_driver_sockets
 
 PATIENCE_S = 20
 IDLE = None
@@ -231,6 +231,7 @@ async def own_engine() -> AsyncIterator[tuple[Engine, MongoSource]]:
     yield engine, source
     await source.close()
     engine.stop()
+    forget_driver_sockets()
 
 
 async def test_a_crash_is_survived_from_the_same_position() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedsvc.adapters.mongo.upstream_token import (
+    CONFIRM_S,
     IdleProgress,
     opens_by_time,
     start_after,
@@ -83,40 +84,41 @@ def test_what_is_opened_by_time(position: Position, by_time: bool) -> None:
 
 
 def test_a_sortable_token_is_believed_at_once() -> None:
-    assert IdleProgress(boundary(1)).idle({"_data": keystring(5)}) == boundary(5, keystring(5))
+    assert IdleProgress(boundary(1)).idle({"_data": keystring(5)}, 0, 0) == boundary(5, keystring(5))
 
 
-def test_an_engine_token_is_believed_at_the_next_empty_batch() -> None:
-    """It is dated after the scan it stands for, so only the next scan proves its time."""
+def test_an_engine_token_is_believed_at_an_empty_batch_asked_for_later() -> None:
+    """It is dated after the scan it stands for, while older writes may still be committing."""
     progress = IdleProgress(boundary(1))
-    assert progress.idle({"_data": engine_token(5)}) is None
-    assert progress.idle({"_data": engine_token(6)}) == boundary(5, engine_token(5))
-    assert progress.idle({"_data": engine_token(6)}) == boundary(6, engine_token(6))
+    assert progress.idle({"_data": engine_token(5)}, 0.0, 1.0) is None
+    assert progress.idle({"_data": engine_token(6)}, 1.0, 9.0) is None
+    assert progress.idle({"_data": engine_token(7)}, 1.0 + CONFIRM_S, 9.0) == boundary(5, engine_token(5))
+    assert progress.idle({"_data": engine_token(7)}, 9.0 + CONFIRM_S, 9.9) == boundary(7, engine_token(7))
 
 
 def test_a_record_in_between_takes_the_proof_away() -> None:
     progress = IdleProgress(boundary(1))
-    progress.idle({"_data": engine_token(5)})
+    progress.idle({"_data": engine_token(5)}, 0.0, 0.0)
     progress.record(4)
-    assert progress.idle({"_data": engine_token(6)}) is None
+    assert progress.idle({"_data": engine_token(6)}, 9.0, 9.0) is None
 
 
 def test_no_boundary_at_the_time_of_the_last_record() -> None:
     """The token of an empty batch behind a record is often that record's own."""
     progress = IdleProgress(boundary(1))
     progress.record(5)
-    assert progress.idle({"_data": keystring(5)}) is None
-    assert progress.idle({"_data": keystring(6)}) == boundary(6, keystring(6))
+    assert progress.idle({"_data": keystring(5)}, 0, 0) is None
+    assert progress.idle({"_data": keystring(6)}, 0, 0) == boundary(6, keystring(6))
 
 
 def test_no_boundary_before_the_start() -> None:
     """A record's own time is taken; a boundary's is not."""
     record = record_position(PositionKind.EVENT, 5, keystring(5))
-    assert IdleProgress(record).idle({"_data": keystring(5)}) is None
-    assert IdleProgress(boundary(5)).idle({"_data": keystring(5)}) is not None
-    assert IdleProgress(boundary(5)).idle({"_data": keystring(4)}) is None
+    assert IdleProgress(record).idle({"_data": keystring(5)}, 0, 0) is None
+    assert IdleProgress(boundary(5)).idle({"_data": keystring(5)}, 0, 0) is not None
+    assert IdleProgress(boundary(5)).idle({"_data": keystring(4)}, 0, 0) is None
 
 
 @pytest.mark.parametrize("token", [None, {"_data": "opaque"}])
 def test_no_boundary_without_a_readable_token(token: dict[str, str] | None) -> None:
-    assert IdleProgress(boundary(0)).idle(token) is None
+    assert IdleProgress(boundary(0)).idle(token, 0, 0) is None

@@ -131,12 +131,11 @@ class MongoSource:
 
     async def _open_by_time(self, scope: TailScope, cluster_time: int) -> Upstream:
         """Open at a time and make sure that the oplog still holds it: SecantusDB starts from its oldest entry
-        without a word. An oplog that was empty before has lost nothing; one that may not be read is trusted."""
-        before = await oplog.oplog_first(self.reads)
+        without a word. An oplog that may not be read is trusted: MongoDB answers 286 by itself."""
         seconds, increment = timestamp_parts(cluster_time)
         upstream = await self._watch(scope, start_at_operation_time=Timestamp(seconds, increment))
         try:
-            first = None if before is None else await oplog.oplog_first(self.reads)
+            first = await oplog.oplog_first(self.reads)
             if first is not None and first > cluster_time:
                 raise PositionLost("the oplog no longer reaches this time", HISTORY_LOST, history=True)
         except BaseException:

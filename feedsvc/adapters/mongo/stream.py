@@ -109,6 +109,7 @@ class MongoStream:
 
     async def _read_all(self) -> None:
         steps = 0
+        loop = asyncio.get_running_loop()
         me = asyncio.current_task()
         assert me is not None
         # The driver may swallow a cancellation (when a loop shuts down it cancels the socket's tasks too, which looks
@@ -118,11 +119,12 @@ class MongoStream:
                 self._room.clear()
                 await self._room.wait()
                 continue
+            asked_s = loop.time()
             event = await self._upstream.try_next()
             if event is not None:
                 self._take(decode(event, self._level))
             elif self._upstream.alive:
-                self._take_idle()
+                self._take_idle(asked_s, loop.time())
             if not self._upstream.alive:
                 await self._take_end()
             steps += 1
@@ -150,9 +152,9 @@ class MongoStream:
         self._idle, self._boundary = False, None
         self._something.set()
 
-    def _take_idle(self) -> None:
+    def _take_idle(self, asked_s: float, now_s: float) -> None:
         self._append(self._held, 0)
-        reached = self._progress.idle(self._upstream.resume_token)
+        reached = self._progress.idle(self._upstream.resume_token, asked_s, now_s)
         if self._seek is not None and reached is not None:
             self._seek.idle(reached.cluster_time)
             if self._seek.found is None:

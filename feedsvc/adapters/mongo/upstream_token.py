@@ -7,8 +7,8 @@ records still have their cluster time from the event, but idle streams give no b
 
 Three rules exist for SecantusDB alone (seen on 0.7.0b3):
 
-* the token of an idle stream is dated by a clock read *after* the scan, so a write in between may be older than the
-  token says. It is believed once the next empty batch came, whose scan began after that clock was read;
+* the token of an idle stream is dated by a clock read *after* the scan, while a write with an older time may still be
+  committing. It is believed once an empty batch came that was asked for `CONFIRM_S` later: no commit takes as long;
 * the token of an idle stream may name the namespace of the last entry scanned, which the engine then refuses to
   open (code 13). A boundary is inclusive of its time, so such a stream is opened by time instead;
 * a stream that starts after the token of a drop or rename skips the `invalidate` behind it. It is opened by time,
@@ -25,6 +25,8 @@ from bson import Timestamp
 from bson.errors import BSONError
 
 from feedsvc.core.positions import Position, PositionKind, boundary, cluster_time_of
+
+CONFIRM_S = 0.5
 
 _KEYSTRING_TIMESTAMP = 0x82
 _KEYSTRING_PREFIX_DIGITS = 18
@@ -77,26 +79,32 @@ class IdleProgress:
 
     def __init__(self, start: Position) -> None:
         self._newest_record = start.cluster_time - 1 if start.is_boundary else start.cluster_time
-        self._unconfirmed: Position | None = None
+        self._unconfirmed: tuple[Position, float] | None = None  # with the time when it was seen
 
     def record(self, cluster_time: int) -> None:
         """A record was read."""
         self._newest_record = cluster_time
         self._unconfirmed = None
 
-    def idle(self, token: Mapping[str, Any] | None) -> Position | None:
+    def idle(self, token: Mapping[str, Any] | None, asked_s: float, now_s: float) -> Position | None:
         """The boundary that an empty batch with this post-batch token proves, if any.
 
-        None too where the token is that of the last record: a boundary sorts before the records of its time.
+        `asked_s` is when the batch was asked for, on the same clock as `now_s`. None too where the token is that of
+        the last record: a boundary sorts before the records of its time.
         """
-        candidate = _boundary_of(token)
-        if candidate is None or candidate.data is None:
+        seen = _boundary_of(token)
+        if seen is None or seen.data is None:
             return None
-        proven: Position | None = candidate
-        if not is_keystring(candidate.data):
-            proven, self._unconfirmed = self._unconfirmed, candidate
-        if proven is None or proven.cluster_time <= self._newest_record:
-            return None
+        proven = seen if is_keystring(seen.data) else self._confirmed(seen, asked_s, now_s)
+        return proven if proven is not None and proven.cluster_time > self._newest_record else None
+
+    def _confirmed(self, seen: Position, asked_s: float, now_s: float) -> Position | None:
+        proven = None
+        if self._unconfirmed is not None:
+            proven, since_s = self._unconfirmed
+            if asked_s - since_s < CONFIRM_S:
+                return None
+        self._unconfirmed = (seen, now_s)
         return proven
 
 
