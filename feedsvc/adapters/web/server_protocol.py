@@ -19,9 +19,13 @@ TRANSPORT_EXTENSION = "feedsvc.transport"
 ABORT_AFTER_S = 2.0
 """How long a peer may take to answer a close frame before its socket is aborted."""
 
+_INVALID_DATA = 1007
+
 
 class FeedProtocol(WebSocketsSansIOProtocol):
     """One WebSocket on uvicorn."""
+
+    _refused = False
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -29,6 +33,41 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         if scope is not None:
             extensions = cast(dict[str, Any], scope["extensions"])
             extensions[TRANSPORT_EXTENSION] = {"abort": self.transport.abort}
+
+    def send_receive_event_to_app(self) -> None:
+        """Invalid UTF-8 is the peer's mistake: 1007, without the traceback that uvicorn logs for it."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            self.frames = [b"".join(self.frames)]
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(_INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+    def handle_parser_exception(self) -> None:
+        """The peer broke the protocol, with a frame that is too large for instance, and must learn so.
+
+        To close now, with bytes of it unread, would make the kernel reset the connection and throw the close frame
+        away: the peer would see 1006 and come back for ever. So only our side ends; what still comes is
+        dropped until the peer ends its own.
+        """
+        close = self.conn.close_sent
+        assert close is not None
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = self._refused = True
+        self.stop_keepalive()
+        self.transport.write_eof()
+        self.transport.resume_reading()
+        self.read_paused = False
+        self.close_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
 
     def keepalive_timeout(self) -> None:
         """The peer did not answer a ping: say 4202 if there is room, then cut it off."""
