@@ -28,7 +28,7 @@ async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
     start_service: StartService, orders: Documents, fresh_database: str, restart: bool
 ) -> None:
     service = start_service()
-    wanted = {"operations": ["insert", "update"]}
+    wanted: dict[str, Any] = {"operations": ["insert", "update"]}
     async with client_of(service, fresh_database) as client:
         topic = (await client.subscribe("orders", **wanted))["topic"]
         orders.insert_many([{"_id": 1, "total": 10}, {"_id": 2, "total": 20}])
@@ -109,7 +109,7 @@ async def test_the_last_checkpoint_resumes_after_the_oplog_has_rolled_past_the_s
     orders = small_oplog.client[fresh_database]["orders"]
     orders.insert_one({"_id": 0, "kind": "seed"})
     service = start_service(uri=small_oplog.uri, checkpoint_interval="0.3")
-    wanted = {"filter": {"kind": "rare"}}
+    wanted: dict[str, Any] = {"filter": {"kind": "rare"}}
     async with client_of(service, fresh_database) as client:
         subscribed = await client.subscribe("orders", **wanted)
         began = subscribed["clusterTime"]["$timestamp"]

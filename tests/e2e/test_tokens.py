@@ -161,7 +161,11 @@ async def test_a_token_of_another_source_gets_source_changed(
     async with client_of(other, fresh_database) as client:
         subscribed = await client.subscribe("orders", resumeAfter=held, expect="")
         resync = await client.receive()
-        assert (subscribed["resumed"], resync["type"], resync["reason"]) == (False, "resync", "source_changed")
+        assert (subscribed["resumed"], resync["type"], resync["reason"]) == (
+            False,
+            "resync",
+            "source_changed",
+        )
     database["orders"].insert_one({"_id": 3})
     async with client_of(other, fresh_database) as client:
         assert (await client.subscribe("orders", resumeAfter=resync["token"]))["resumed"] is True

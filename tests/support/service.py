@@ -23,6 +23,7 @@ from typing import Any
 import jwt as pyjwt
 import yaml
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 JWT_SECRET = "a development secret of more than 32 bytes"
 START_TIMEOUT_S = 30.0
@@ -40,10 +41,18 @@ def token_key() -> str:
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
-def make_jwt(tenant: str, *, sub: str = "alice", ttl_s: float = 600, **claims: Any) -> str:
+def make_jwt(
+    tenant: str,
+    *,
+    sub: str = "alice",
+    ttl_s: float = 600,
+    key: Any = JWT_SECRET,
+    algorithm: str = "HS256",
+    **claims: Any,
+) -> str:
     now = time.time()
     payload = {"tenant": tenant, "sub": sub, "iat": int(now), "exp": now + ttl_s, **claims}
-    return pyjwt.encode(payload, JWT_SECRET, algorithm="HS256")
+    return pyjwt.encode(payload, key, algorithm=algorithm)
 
 
 class Service:
@@ -175,6 +184,13 @@ class Client:
                 frame = await self.receive(timeout_s)
                 if matches(frame):
                     return frame
+
+    async def closed(self) -> tuple[int, str]:
+        """Read until the server closes; its close code and reason. 1006 where it said nothing."""
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self.receive()
+        return self.socket.close_code or 1006, self.socket.close_reason or ""
 
     async def subscribe(
         self, collection: str, *, request_id: str = "s", expect: str = "live", **fields: Any
