@@ -18,6 +18,8 @@ import uvicorn
 import uvloop
 
 from feedsvc import __version__
+from feedsvc.adapters.jwt.jwks import JwksVerifier
+from feedsvc.adapters.jwt.jwks_fetch import JwksFetch
 from feedsvc.adapters.jwt.keys import JwtKey
 from feedsvc.adapters.jwt.verifier import JwtVerifier
 from feedsvc.adapters.mongo.driver import MongoSource
@@ -90,20 +92,32 @@ class FeedServer(uvicorn.Server):
         yield
 
 
-def make_verifier(settings: Settings, clock: SystemClock) -> Verifier:
-    jwt = settings.jwt
+def make_verifier(settings: Settings, clock: SystemClock, metrics: Metrics) -> Verifier:
+    jwt, limits = settings.jwt, settings.limits
+
+    def verifier_of(key: JwtKey) -> JwtVerifier:
+        return JwtVerifier(
+            key,
+            issuer=jwt.issuer,
+            audiences=jwt.audiences,
+            leeway_s=limits.jwt_leeway_s,
+            clock_wall=clock.wall,
+            max_bytes=limits.jwt_bytes,
+        )
+
     if jwt.secret is not None:
-        key = JwtKey.from_secret(jwt.secret.reveal(), jwt.algorithms)
-    else:
-        assert jwt.public_key is not None
-        key = JwtKey.from_public_key(jwt.public_key.reveal(), jwt.algorithms)
-    return JwtVerifier(
-        key,
-        issuer=jwt.issuer,
-        audiences=jwt.audiences,
-        leeway_s=settings.limits.jwt_leeway_s,
-        clock_wall=clock.wall,
-        max_bytes=settings.limits.jwt_bytes,
+        return verifier_of(JwtKey.from_secret(jwt.secret.reveal(), jwt.algorithms))
+    if jwt.public_key is not None:
+        return verifier_of(JwtKey.from_public_key(jwt.public_key.reveal(), jwt.algorithms))
+    assert jwt.jwks_url is not None
+    return JwksVerifier(
+        JwksFetch(jwt.jwks_url, timeout_s=limits.jwks_timeout_s, max_bytes=limits.jwks_bytes),
+        verifier_of,
+        limits=limits,
+        clock_monotonic=clock.monotonic,
+        algorithms=jwt.algorithms,
+        report=logs.report,
+        metrics=metrics,
     )
 
 
@@ -135,9 +149,10 @@ class Service:
             self._metrics,
             logs.report,
         )
+        self._verifier = make_verifier(settings, clock, self._metrics)
         context = ClientContext(
             hub=self._hub,
-            verifier=make_verifier(settings, clock),
+            verifier=self._verifier,
             clock=clock,
             metrics=self._metrics,
             report=logs.report,
@@ -157,6 +172,8 @@ class Service:
             loop.add_signal_handler(number, signals.put_nowait, number)
         await self._source.start()
         self._hub.start()
+        if isinstance(self._verifier, JwksVerifier):
+            self._verifier.start()
         logs.report("service.started", {"version": __version__})
         serving = loop.create_task(self._server.serve(), name="server")
         stopped = loop.create_task(signals.get(), name="signals")
@@ -169,6 +186,8 @@ class Service:
             await serving
         finally:
             stopped.cancel()
+            if isinstance(self._verifier, JwksVerifier):
+                await self._verifier.aclose()
             await self._hub.close()
             await self._source.close()
             logs.report("service.stopped", {})

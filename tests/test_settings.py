@@ -218,10 +218,63 @@ def test_exactly_one_jwt_key(given_names: Sequence[str]) -> None:
     assert any("exactly one of" in problem for problem in found)
 
 
-def test_jwks_is_not_supported_yet() -> None:
-    """A JWKS address is refused with that reason and no other."""
-    (problem,) = problems("FEEDSVC_JWT_SECRET", FEEDSVC_JWKS_URL="https://issuer.example/jwks")
-    assert "not supported in this version" in problem
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://issuer.example/.well-known/jwks.json?v=1",
+        "https://issuer.example:8443",
+        "http://localhost:8081/keys",
+        "http://127.0.0.2/keys",
+        "http://[::1]:8081/keys",
+    ],
+)
+def test_key_servers(url: str) -> None:
+    """A key server is named by an https address, on this machine also by http."""
+    jwt = load("FEEDSVC_JWT_SECRET", FEEDSVC_JWKS_URL=url, FEEDSVC_JWT_ALGORITHMS="RS256,ES256").jwt
+    assert (jwt.jwks_url, jwt.secret, jwt.public_key) == (url, None, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://issuer.example/keys", "https"),
+        ("http://10.0.0.1/keys", "https"),
+        ("http://localhost.example/keys", "https"),
+        ("http://0.0.0.0/keys", "https"),
+        ("file:///keys", "https"),
+        ("issuer.example/keys", "https"),
+        ("https://", "https"),
+        ("https:///keys", "https"),
+        ("https://issuer.example/a b", "https"),
+        ("https://issuer.example/\u00fc", "https"),
+        ("https://issuer.example:0/keys", "https"),
+        ("https://issuer.example:70000/keys", "address"),
+        ("https://[::1/keys", "address"),
+        ("https://user@issuer.example/keys", "user"),
+        ("https://user:hush@issuer.example/keys", "user"),
+        ("http://localhost@issuer.example/keys", "user"),
+        ("https://issuer.example/keys#k1", "fragment"),
+    ],
+)
+def test_unfit_key_servers(url: str, reason: str) -> None:
+    """Keys do not come over an open network, and an address holds no secret."""
+    (problem,) = problems("FEEDSVC_JWT_SECRET", FEEDSVC_JWKS_URL=url)
+    assert problem.startswith("FEEDSVC_JWKS_URL: ") and reason in problem and "hush" not in problem
+
+
+def test_a_key_server_is_no_secret() -> None:
+    """`FEEDSVC_JWKS_URL_FILE` does not exist, so it configures nothing."""
+    (problem,) = problems("FEEDSVC_JWT_SECRET", FEEDSVC_JWKS_URL_FILE="uri")
+    assert "found none" in problem
+
+
+@pytest.mark.parametrize("algorithms", ["HS256", "RS256,none", "RS256,hush"])
+def test_algorithms_of_a_key_server_are_public(algorithms: str) -> None:
+    """A key server publishes public keys: an HMAC algorithm beside them is a mistake."""
+    (problem,) = problems(
+        "FEEDSVC_JWT_SECRET", FEEDSVC_JWKS_URL="https://issuer.example", FEEDSVC_JWT_ALGORITHMS=algorithms
+    )
+    assert "does not fit the keys of a key server" in problem and "hush" not in problem
 
 
 def test_algorithms_fit_the_key() -> None:

@@ -48,7 +48,7 @@ _ENTRIES = (
     ErrorEntry("slow_consumer", "The client took nothing for too long; reconnect and resume.", 503, 4201, True),
     ErrorEntry("pong_timeout", "The peer did not answer pings; reconnect and resume.", 503, 4202, True),
     ErrorEntry("internal", "Something failed in the service; the logged id is in the message.", 500, 4203, True),
-    ErrorEntry("source_unavailable", "MongoDB does not answer; try again later.", 503, 4204, True),
+    ErrorEntry("source_unavailable", "MongoDB or the key server does not answer; try again later.", 503, 4204, True),
     ErrorEntry("max_age", "The connection reached its maximum age; reconnect and resume.", 503, 4205, True),
     ErrorEntry("connection_limit", "Too many connections; wait before reconnecting.", 503, 4300, True),
     ErrorEntry("rate_limited", "Too many requests; wait before the next.", 429, 4301, True),

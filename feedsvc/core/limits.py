@@ -169,6 +169,33 @@ _TABLE: tuple[Limit, ...] = (
     Limit("pending_frames", 256, "count", "Frames behind the first `auth` that wait for its answer."),
     Limit("jwt_bytes", 8 * _KIB, "bytes", "HTTP servers bound headers alike; checked before any parsing."),
     Limit(
+        "jwks_refresh_s",
+        300,
+        "seconds",
+        "A key that the issuer took back is refused within it, at a request every few minutes.",
+        "FEEDSVC_JWKS_REFRESH",
+        maximum=86_400,
+    ),
+    Limit(
+        "jwks_stale_s",
+        86_400,
+        "seconds",
+        "How long the old keys serve while the key server is out: an outage lasts hours, a key much longer.",
+        "FEEDSVC_JWKS_STALE",
+        maximum=7 * 86_400,
+    ),
+    Limit(
+        "jwks_unknown_kid_cooldown_s",
+        10,
+        "seconds",
+        "Anybody can name an unknown key; it costs the key server at most one request in this time.",
+    ),
+    Limit(
+        "jwks_timeout_s", 5, "seconds", "Half of what a socket has for its credentials; answers take tenths."
+    ),
+    Limit("jwks_bytes", 256 * _KIB, "bytes", "A key with its certificates has some KiB."),
+    Limit("jwks_keys", 100, "count", "Issuers publish two or three; hundreds are another document."),
+    Limit(
         "ticket_lifetime_s",
         30,
         "seconds",
@@ -257,6 +284,12 @@ class Limits(msgspec.Struct, frozen=True):
     waiting_sockets: int = _whole("waiting_sockets")
     pending_frames: int = _whole("pending_frames")
     jwt_bytes: int = _whole("jwt_bytes")
+    jwks_refresh_s: float = _seconds("jwks_refresh_s")
+    jwks_stale_s: float = _seconds("jwks_stale_s")
+    jwks_unknown_kid_cooldown_s: float = _seconds("jwks_unknown_kid_cooldown_s")
+    jwks_timeout_s: float = _seconds("jwks_timeout_s")
+    jwks_bytes: int = _whole("jwks_bytes")
+    jwks_keys: int = _whole("jwks_keys")
     ticket_lifetime_s: float = _seconds("ticket_lifetime_s")
     frame_bytes: int = _whole("frame_bytes")
     errors_per_minute: int = _whole("errors_per_minute")

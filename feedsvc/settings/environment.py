@@ -8,10 +8,12 @@ variable counts as absent, as compose files and charts write it.
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,10 +35,11 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 class JwtSettings(msgspec.Struct, frozen=True):
-    """Exactly one of `secret` and `public_key`. Empty `algorithms` mean the key's first, empty `audiences` any."""
+    """Exactly one of the first three. Empty `algorithms` mean the key's own, empty `audiences` any."""
 
     secret: Secret[str] | None
     public_key: Secret[str] | None
+    jwks_url: str | None
     issuer: str | None
     audiences: tuple[str, ...]
     algorithms: tuple[str, ...]
@@ -159,28 +162,53 @@ class Environment:
     def jwt(self, key_problems: KeyProblems | None) -> JwtSettings:
         secret = self.secret("FEEDSVC_JWT_SECRET")
         public_key = self.secret("FEEDSVC_JWT_PUBLIC_KEY")
-        jwks_url = self.text("FEEDSVC_JWKS_URL")
         before = len(self.problems)
         names = ("FEEDSVC_JWT_SECRET", "FEEDSVC_JWT_PUBLIC_KEY", "FEEDSVC_JWKS_URL")
-        tried = [name for name in names if self._environ.get(name) or self._environ.get(name + FILE_SUFFIX)]
+        files = names[:2]
+        tried = [
+            name
+            for name in names
+            if self._environ.get(name) or (name in files and self._environ.get(name + FILE_SUFFIX))
+        ]
         if len(tried) != 1:
             found = f"found {', '.join(tried)}" if tried else "found none"
             self.problem("FEEDSVC_JWT_SECRET", f"exactly one of {', '.join(names)} is required, {found}")
-        if jwks_url is not None:
-            self.problem("FEEDSVC_JWKS_URL", "is not supported in this version; give FEEDSVC_JWT_PUBLIC_KEY")
+        jwks_url = self._jwks_url("FEEDSVC_JWKS_URL")
         algorithms = self.items("FEEDSVC_JWT_ALGORITHMS", self.text("FEEDSVC_JWT_ALGORITHMS"))
         audiences = self.items("FEEDSVC_JWT_AUDIENCE", self.text("FEEDSVC_JWT_AUDIENCE"))
         issuer = self.text("FEEDSVC_JWT_ISSUER")
-        if key_problems is not None and (secret or public_key) and len(self.problems) == before:
+        if key_problems is not None and (secret or public_key or jwks_url) and len(self.problems) == before:
             self.problems += key_problems(secret or None, public_key or None, algorithms)
         self._warn_about_jwt(issuer, audiences, algorithms)
         return JwtSettings(
             Secret(secret) if secret else None,
             Secret(public_key) if public_key else None,
+            jwks_url,
             issuer,
             tuple(audiences),
             tuple(algorithms),
         )
+
+    def _jwks_url(self, name: str) -> str | None:
+        """The keys decide who is let in, so they come over TLS, or from this machine."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            url = urlsplit(value)
+            host, port = url.hostname, url.port
+        except ValueError:
+            self.problem(name, "is not an address")
+            return None
+        if not re.fullmatch(r"[!-~]+", value) or not host or port == 0 or url.scheme not in _DEFAULT_PORTS:
+            self.problem(name, "must be an https:// address")
+        elif "@" in url.netloc:
+            self.problem(name, "must not hold a user or a password")
+        elif "#" in value:
+            self.problem(name, "must not have a fragment (#)")
+        elif url.scheme == "http" and not _is_loopback(host):
+            self.problem(name, "must be an https:// address; http:// is for this machine (localhost) only")
+        return value
 
     def _warn_about_jwt(
         self, issuer: str | None, audiences: Iterable[str], algorithms: Iterable[str]
@@ -193,7 +221,7 @@ class Environment:
             self.warnings.append("FEEDSVC_JWT_AUDIENCE is not set: JWTs for other services are accepted too")
         if not algorithms:
             self.warnings.append(
-                "FEEDSVC_JWT_ALGORITHMS is not set: the first algorithm of the key's family is used"
+                "FEEDSVC_JWT_ALGORITHMS is not set: a key's own algorithm or the first of its family is used"
             )
 
     def token_keys(self, name: str) -> tuple[Secret[bytes], ...]:
@@ -234,3 +262,10 @@ class Environment:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
             self.problem(name, f"cannot be read: {reason}")
             return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -51,13 +51,19 @@ VARIABLES: tuple[Variable, ...] = (
         "written `\\n`; for a path use `_FILE`.",
         secret=True,
     ),
-    Variable("FEEDSVC_JWKS_URL", "one of these", "Not supported in this version."),
+    Variable(
+        "FEEDSVC_JWKS_URL",
+        "one of these",
+        "Where the issuer publishes its keys as a JWK set: `https://`, or `http://` on this machine (`localhost`, "
+        "`127.0.0.1`, `[::1]`).",
+    ),
     Variable("FEEDSVC_JWT_ISSUER", "any", "`iss` must be exactly this."),
     Variable("FEEDSVC_JWT_AUDIENCE", "any", "Comma-separated; `aud` must be or hold one of them."),
     Variable(
         "FEEDSVC_JWT_ALGORITHMS",
         "the key's first",
-        "Comma-separated, all of the key's family. The key decides the family, never the JWT.",
+        "Comma-separated, all of the key's family; with `FEEDSVC_JWKS_URL` of any public key. The key decides the "
+        "family, never the JWT.",
     ),
     Variable(
         "FEEDSVC_TOKEN_KEYS",

@@ -25,9 +25,8 @@ _RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _RSA_MIN_BITS = 2048
 _CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512", "secp256k1": "ES256K"}
 
-_ALL_ALGORITHMS = frozenset(
-    {*SECRET_MIN_BYTES, *_RSA_ALGORITHMS, *_CURVE_ALGORITHMS.values(), "EdDSA", "none"}
-)
+PUBLIC_ALGORITHMS = (*_RSA_ALGORITHMS, *_CURVE_ALGORITHMS.values(), "EdDSA")
+_ALL_ALGORITHMS = frozenset({*SECRET_MIN_BYTES, *PUBLIC_ALGORITHMS, "none"})
 
 
 class JwtKeyError(ValueError):
@@ -73,24 +72,38 @@ class JwtKey(msgspec.Struct, frozen=True):
             key = load_pem_public_key(text.encode())
         except (ValueError, UnsupportedAlgorithm):
             raise JwtKeyError(["the JWT public key is not a PEM public key (BEGIN PUBLIC KEY)"]) from None
-        if isinstance(key, rsa.RSAPublicKey):
-            if key.key_size < _RSA_MIN_BITS:
-                raise JwtKeyError([f"the JWT public key has fewer than {_RSA_MIN_BITS} bits"])
-            return cls(key, _choose(_RSA_ALGORITHMS, algorithms, "an RSA key"))
-        if isinstance(key, ec.EllipticCurvePublicKey):
-            return cls(key, _choose(_curve_family(key.curve), algorithms, f"a key on {key.curve.name}"))
-        if isinstance(key, (ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)):
-            return cls(key, _choose(("EdDSA",), algorithms, "an Edwards key"))
-        raise JwtKeyError(["the JWT public key is of a kind that no JWT algorithm uses"])
+        material, family, kind = algorithm_family(key)
+        return cls(material, _choose(family, algorithms, kind))
+
+
+def algorithm_family(key: object) -> tuple[AllowedPublicKeys, tuple[str, ...], str]:
+    """A public key of `cryptography`, the algorithms that it may verify (the default first), and a name for its kind.
+
+    Raises `JwtKeyError` where it is not usable.
+    """
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < _RSA_MIN_BITS:
+            raise JwtKeyError([f"the JWT public key has fewer than {_RSA_MIN_BITS} bits"])
+        return key, _RSA_ALGORITHMS, "an RSA key"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return key, _curve_family(key.curve), f"a key on {key.curve.name}"
+    if isinstance(key, (ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)):
+        return key, ("EdDSA",), "an Edwards key"
+    raise JwtKeyError(["the JWT public key is of a kind that no JWT algorithm uses"])
 
 
 def jwt_key_problems(secret: str | None, public_key: str | None, algorithms: Sequence[str]) -> list[str]:
-    """All that is wrong with the configured key; empty if a verifier can be made. One of the two is given."""
+    """All that is wrong with the configured key; empty if a verifier can be made.
+
+    At most one of the two is given; with neither, the keys come from a key server and may be of any public kind.
+    """
     try:
         if secret is not None:
             JwtKey.from_secret(secret, algorithms)
-        if public_key is not None:
+        elif public_key is not None:
             JwtKey.from_public_key(public_key, algorithms)
+        else:
+            _choose(PUBLIC_ALGORITHMS, algorithms, "the keys of a key server")
     except JwtKeyError as error:
         return error.problems
     return []

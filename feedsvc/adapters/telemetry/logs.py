@@ -36,6 +36,8 @@ LEVELS: Mapping[str, int] = {
     "catch_up.failed": logging.WARNING,
     "catch_up.broken": logging.ERROR,
     "event.failed": logging.ERROR,
+    "jwks.changed": logging.INFO,
+    "jwks.failed": logging.WARNING,
 }
 """The stable names of what is reported. One that is missing here is a mistake of ours and logged as a warning."""
 

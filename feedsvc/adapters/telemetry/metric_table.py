@@ -91,6 +91,11 @@ _TABLE = (
     _gauge("subscriptions", "Subscriptions of all connections."),
     _gauge("topics", "Distinct topics with a subscription."),
     _counter("auth_refused", "Refused credentials, by error code.", code=CODES),
+    _counter(
+        "jwks_fetches",
+        "Fetches of the issuer's keys, by outcome.",
+        outcome=("changed", "unchanged", "failed"),
+    ),
     _counter("errors_sent", "Error frames sent, by error code.", code=CODES),
     _counter("events_failed", "Changes that could not be made into an event; their topics got resync."),
     _counter("resyncs", "Resync frames sent, by reason.", reason=RESYNC_REASONS),
