@@ -164,6 +164,9 @@ class Places:
         subscription.tail, subscription.logged = tail, tail.hold(subscription.topic)
         tail.skipping[subscription] = None
         self.resolve(tail, subscription)
+        # What the tail has read already is owed now: it may be full, and no further batch would pump.
+        if subscription.place is Place.CATCHING:
+            self.pump(subscription)
         return True
 
     def resolve(self, tail: Tail, subscription: Subscription) -> None:
