@@ -28,6 +28,9 @@ def bounds(world: World) -> None:
                 _tail_bounds(world, instance, tail)
         if catch_ups > world.limits.catch_up_tails:
             raise Violation(f"{catch_ups} catch-up tails in {world.limits.catch_up_tails} slots")
+        most = len(instance.hub.feeds) + len(instance.hub._ending) + world.limits.catch_up_tails
+        if instance.source.open_streams > most:
+            raise Violation(f"{instance.source.open_streams} streams are open, at most {most} are of use")
 
 
 def _tail_bounds(world: World, instance: Instance, tail: Tail) -> None:

@@ -17,7 +17,7 @@ from feedsvc.testing import MemoryConnection
 from tests.simulation.model import FILTERS, Expectations, Mark, TopicSpec
 from tests.simulation.world import CLAIMS, Instance, Violation, World
 
-_HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
+HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -26,8 +26,8 @@ class Memory(msgspec.Struct, frozen=True):
     resume_token: str | None
     position: Position
     mark: Mark
-    ghost: bool = False
-    """The token names a record that never was: it can only be answered with a resync."""
+    refused: tuple[str, ...] = ()
+    """Nothing can be resumed from this token: it must be answered with a resync of one of these reasons."""
 
 
 class Stream:
@@ -45,7 +45,7 @@ class Stream:
         self.losses_before = 0
 
     def remember(self, memory: Memory) -> None:
-        if self.memory is not None and not self.memory.ghost:
+        if self.memory is not None and not self.memory.refused:
             self.older.append(self.memory)
             del self.older[:-8]
         self.memory = memory
@@ -214,7 +214,7 @@ class Consumer:
 
     def _resumed(self, stream: Stream, given: Memory | None) -> None:
         asked = stream.asked
-        if asked is None or asked.ghost or given is None:
+        if asked is None or asked.refused or given is None:
             raise self._broken(stream, "resumed from nothing")
         if asked.resume_token is None:
             if not given.position.same_as(asked.position):
@@ -278,14 +278,14 @@ class Consumer:
     def _has_cause(self, stream: Stream, reason: str) -> bool:
         memory, instance = stream.memory, self.instance
         assert memory is not None and instance is not None
-        if memory.ghost:
-            return reason in _HISTORY_REASONS
+        if memory.refused:
+            return reason in memory.refused
         owed = self._expected(stream).after(memory.mark)
         if owed is not None and owed.loss == reason:
             return True
         if reason == "replay_too_large":
             return self.world.limits.max_replay_bytes < 1 << 20
-        if reason not in (*_HISTORY_REASONS, "event_unavailable"):
+        if reason not in (*HISTORY_REASONS, "event_unavailable"):
             return False
         if instance.source.losses > stream.losses_before:
             return True

@@ -7,6 +7,7 @@ into the middle of steps, between the frames of one client, and long after every
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable
 from random import Random
 
@@ -14,9 +15,9 @@ from feedsvc.core import tokens
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
-from feedsvc.ports import EventUnavailable, PositionLost, SourceError, SourceUnavailable
+from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
 from tests.simulation import checks
-from tests.simulation.consumer import Consumer, Memory, Stream, at_time
+from tests.simulation.consumer import HISTORY_REASONS, Consumer, Memory, at_time
 from tests.simulation.model import FILTERS, TopicSpec
 from tests.simulation.virtual_time import VirtualLoop
 from tests.simulation.world import Figures, Instance, Violation, World
@@ -103,6 +104,7 @@ class Schedule:
             checkpoint_interval_s=rng.choice((0.2, 1.0, 4.0)),
             slow_after_s=rng.choice((1.0, 5.0, 30.0)),
             tail_linger_s=rng.choice((0.5, 3.0)),
+            stall_after_s=rng.choice((0.5, 5.0)),
         )
 
     def _settle(self, world: World) -> None:
@@ -133,7 +135,7 @@ class Schedule:
         self.lags = rng.random() < 0.6
         self.fails = rng.random() < 0.6
         self.loses = rng.random() < 0.35
-        self.ghosts = rng.random() < 0.2
+        self.spoils = rng.random() < 0.3
         self.drops = rng.random() < 0.6
         self.actions: list[tuple[Callable[[World], None], int]] = [
             (self._write, 30),
@@ -148,9 +150,9 @@ class Schedule:
             (self._replace_instance, 1),
             (self._trim, 4 if self.trims else 0),
             (self._lag, 10 if self.lags else 0),
-            (self._unavailable, 4 if self.fails else 0),
-            (self._lose, 2 if self.loses else 0),
-            (self._ghost, 3 if self.ghosts else 0),
+            (self._unavailable, 6 if self.fails else 0),
+            (self._lose, 3 if self.loses else 0),
+            (self._refused, 4 if self.spoils else 0),
             (self._drop, 4 if self.drops else 0),
         ]
         self._weights = [weight for _, weight in self.actions]
@@ -205,24 +207,24 @@ class Schedule:
             source.see_only(source.visible + self.rng.choice((0, 1, 2, 5)))
 
     def _unavailable(self, world: World) -> None:
-        self._fail(world, SourceUnavailable("the primary stepped down", 189))
+        source = self.rng.choice(world.instances).source
+        fail = self.rng.choice((source.fail_a_stream, source.fail_next_open, source.fail_next_question))
+        for _ in range(self.rng.choice((1, 1, 3))):
+            fail(SourceUnavailable("the primary stepped down", 189))
 
     def _lose(self, world: World) -> None:
-        self._fail(
-            world,
-            self.rng.choice(
-                (
-                    PositionLost("rolled over", 286, history=True),
-                    PositionLost("not in the stream", 280),
-                    PositionLost("rolled over under the cursor", 136),
-                    EventUnavailable("larger than 16 MiB", 10334),
-                )
-            ),
+        error = self.rng.choice(
+            (
+                PositionLost("rolled over", 286, history=True),
+                PositionLost("not in the stream", 280),
+                PositionLost("rolled over under the cursor", 136),
+                EventUnavailable("larger than 16 MiB", 10334),
+            )
         )
-
-    def _fail(self, world: World, error: SourceError) -> None:
         source = self.rng.choice(world.instances).source
-        self.rng.choice((source.fail_next_read, source.fail_next_read, source.fail_next_open))(error)
+        self.rng.choice(
+            (source.fail_a_stream, source.fail_a_stream, source.fail_next_read, source.fail_next_open)
+        )(error)
 
     def _replace_instance(self, world: World) -> None:
         instance = self.rng.choice(world.instances)
@@ -279,23 +281,34 @@ class Schedule:
                 stream.memory = None
                 stream.older.clear()
 
-    def _ghost(self, world: World) -> None:
-        """A consumer comes with the token of a record that was rolled back."""
+    def _refused(self, world: World) -> None:
+        """A consumer comes with a token that nothing can be resumed from."""
         consumer = self.rng.choice(self.consumers)
         consumer.cut()
         stream = self.rng.choice(consumer.streams)
-        if stream.memory is None or stream.memory.ghost or stream.memory.resume_token is None:
-            return
-        stream.memory = self._ghost_of(world, consumer, stream, stream.memory)
+        memory = stream.memory
+        if memory is not None and memory.resume_token is not None and not memory.refused:
+            stream.memory = self._spoilt(world, consumer, memory.resume_token)
 
-    def _ghost_of(self, world: World, consumer: Consumer, stream: Stream, memory: Memory) -> Memory:
-        assert memory.resume_token is not None
-        opened = world.sealer.open(consumer.tenant, memory.resume_token)
-        entry = self.rng.choice(world.history.entries[-20:])
-        token = world.oplog.token("e", self.rng.randrange(1 << 40, 1 << 41))
-        position = record_position(PositionKind.EVENT, entry.cluster_time, token)
-        sealed = world.sealer.seal(consumer.tenant, opened.binding, opened.source, position)
-        return Memory(sealed, position, (entry.number, 0), ghost=True)
+    def _spoilt(self, world: World, consumer: Consumer, resume_token: str) -> Memory:
+        """The token as that of another topic, of another deployment, or of a record that was rolled back."""
+        tenant, opened = consumer.tenant, world.sealer.open(consumer.tenant, resume_token)
+        binding, source, position = opened.binding, opened.source, opened.position
+        reasons: tuple[str, ...]
+        chosen = self.rng.random()
+        if chosen < 0.15:
+            binding, reasons = bytes(16), ("topic_changed",)
+        elif chosen < 0.3:
+            source, reasons = bytes(8), ("source_changed",)
+        else:
+            entry = self.rng.choice(world.history.entries[-self.rng.choice((2, 5, 20)) :])
+            ghost = world.oplog.token("e", self.rng.randrange(1 << 40, 1 << 41))
+            position, reasons = (
+                record_position(PositionKind.EVENT, entry.cluster_time, ghost),
+                HISTORY_REASONS,
+            )
+        mark = (bisect_left(world.history.times, position.cluster_time), 0)
+        return Memory(world.sealer.seal(tenant, binding, source, position), position, mark, reasons)
 
     # -- the end ------------------------------------------------------------------------------------------
 

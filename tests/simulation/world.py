@@ -8,22 +8,24 @@ from random import Random
 
 import msgspec
 
-from feedsvc.core.changes import ScopeLevel, TailScope
+from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.extjson import to_json
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
 from feedsvc.core.positions import Position
 from feedsvc.core.tokens import TokenSealer
-from feedsvc.ports import Claims, EventUnavailable, NoMetrics, PositionLost, SourceError
+from feedsvc.ports import Claims, NoMetrics
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
-from feedsvc.testing import MemoryOplog, MemorySource, MemoryStream, MemoryVerifier
+from feedsvc.testing import MemoryOplog, MemoryVerifier
+from tests.simulation.faults import FaultySource
 from tests.simulation.model import History
 from tests.simulation.virtual_time import WorkingClock
 
 TENANTS = ("a", "b")
 KEYS = (bytes(range(32)),)
 _POLICY = Policy.parse({"tenant": {"claim": "tenant", "database": "app_{tenant}"}, "collections": {"*": {}}})
+_TURN_S = 0.01
 CLAIMS = {name: Claims(name, 1e12, frozenset(), {"tenant": name}) for name in TENANTS}
 
 
@@ -49,35 +51,11 @@ class Figures(msgspec.Struct):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class FaultySource(MemorySource):
-    """Counts the faults that it raised and that lose a position: whoever was there may be told `resync`."""
-
-    losses = 0
-
-    def take_read_fault(self) -> SourceError | None:
-        fault = super().take_read_fault()
-        self._count(fault)
-        return fault
-
-    def open_now(self, scope: TailScope, position: Position) -> MemoryStream:
-        self._count(self._open_faults[0] if self._open_faults else None)
-        return super().open_now(scope, position)
-
-    def _count(self, fault: SourceError | None) -> None:
-        if isinstance(fault, (PositionLost, EventUnavailable)):
-            self.losses += 1
-
-    def heal(self) -> None:
-        self._read_faults.clear()
-        self._open_faults.clear()
-        self.see_only(None)
-
-
 class Instance:
     """One process of the service."""
 
     def __init__(self, world: World, max_records: int) -> None:
-        self.source = FaultySource(world.oplog, max_records=max_records)
+        self.source = FaultySource(world.oplog, world.rng, max_records)
         self.clock = WorkingClock(asyncio.get_running_loop(), world.rng, world.laziness)
         settings = HubSettings(
             policy=_POLICY,
@@ -96,9 +74,13 @@ class Instance:
 
     @property
     def losses_over(self) -> int:
-        """The losses so far that no live tail has still to tell: until it is open again it loses newcomers, too."""
+        """The losses so far that newcomers do not meet any more.
+
+        A live tail loses them until it is open again; a catch-up tail until its reader has had its turn.
+        """
         pending = any(feed.live._lost is not None for feed in self.hub.feeds.values())
-        return self.source.losses - pending
+        just_now = asyncio.get_running_loop().time() - self.source.last_loss < _TURN_S
+        return self.source.losses - (pending or just_now)
 
 
 class World:

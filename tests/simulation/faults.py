@@ -1,0 +1,112 @@
+"""What goes wrong upstream: a source whose streams fail and cut their batches where MongoDB's may."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from feedsvc.core.changes import TailScope
+from feedsvc.core.positions import Position
+from feedsvc.ports import Batch, ChangeStream, CollectionInfo, EventUnavailable, PositionLost, SourceError
+from feedsvc.testing import MemoryOplog, MemorySource
+
+_CUT_BEFORE_INVALIDATE = 0.3
+
+
+class FaultySource(MemorySource):
+    """`losses` counts the faults so far that lose a position: whoever was there may be told `resync`."""
+
+    def __init__(self, oplog: MemoryOplog, rng: Random, max_records: int) -> None:
+        super().__init__(oplog, max_records=max_records)
+        self.losses = 0
+        self.last_loss = -1.0
+        """When the last of them was raised, in seconds of the loop."""
+        self._rng = rng
+        self._streams: list[FaultyStream] = []
+        self._question_faults: list[SourceError] = []
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    def fail_a_stream(self, error: SourceError) -> None:
+        """The next read of one of the open streams fails: the live one, or one that catches up."""
+        if self._streams:
+            self._rng.choice(self._streams).fault = error
+            self.oplog.wake()
+
+    def fail_next_question(self, error: SourceError) -> None:
+        """The next answer that is not a stream's is this error."""
+        self._question_faults.append(error)
+
+    def heal(self) -> None:
+        """Nothing fails and nothing lags from now on."""
+        self._read_faults.clear()
+        self._open_faults.clear()
+        self._question_faults.clear()
+        for stream in self._streams:
+            stream.fault = None
+        self.see_only(None)
+
+    def count(self, fault: SourceError | None) -> None:
+        if isinstance(fault, (PositionLost, EventUnavailable)):
+            self.losses += 1
+            self.last_loss = asyncio.get_running_loop().time()
+
+    def take_read_fault(self) -> SourceError | None:
+        fault = super().take_read_fault()
+        self.count(fault)
+        return fault
+
+    async def open(self, scope: TailScope, position: Position) -> ChangeStream:  # type: ignore[override]
+        self.count(self._open_faults[0] if self._open_faults else None)
+        stream = FaultyStream(self, self.open_now(scope, position), self._rng)
+        self._streams.append(stream)
+        return stream
+
+    async def operation_time(self) -> int:
+        self._answer()
+        return await super().operation_time()
+
+    async def describe(self, database: str, collection: str) -> CollectionInfo:
+        self._answer()
+        return await super().describe(database, collection)
+
+    def _answer(self) -> None:
+        if self._question_faults:
+            raise self._question_faults.pop(0)
+
+    def closed(self, stream: FaultyStream) -> None:
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+
+class FaultyStream:
+    """A stream that can fail at any read, and that may end a batch between a drop and the invalidate behind it."""
+
+    def __init__(self, source: FaultySource, inner: ChangeStream, rng: Random) -> None:
+        self.fault: SourceError | None = None
+        self._source = source
+        self._inner = inner
+        self._rng = rng
+        self._held: Batch | None = None
+
+    async def read(self) -> Batch:
+        held, self._held = self._held, None
+        batch = held or await self._inner.read()
+        if self.fault is not None:
+            self._source.count(self.fault)
+            raise self.fault
+        if (
+            held is None
+            and batch.ended
+            and len(batch.changes) > 1
+            and self._rng.random() < _CUT_BEFORE_INVALIDATE
+        ):
+            self._held = Batch(batch.changes[-1:], batch.boundary, batch.ended)
+            return Batch(batch.changes[:-1])
+        return batch
+
+    async def close(self) -> None:
+        self._source.closed(self)
+        await self._inner.close()
