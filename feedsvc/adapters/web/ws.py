@@ -68,9 +68,11 @@ class WebSocketFeed:
         if jwt is None:
             return None
         try:
-            return await self._context.verifier.verify(jwt)
+            claims = await self._context.verifier.verify(jwt)
         except AuthError as error:
             raise Refusal(error.code, error.message) from None
+        self._context.hub.policy.tenant(claims.claims)
+        return claims
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
         connection_id = secrets.token_urlsafe(9)
