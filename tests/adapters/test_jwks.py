@@ -7,14 +7,22 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -492,6 +500,56 @@ async def test_a_server_that_is_not_there(server: KeyServer) -> None:
     """A refused connection is an outage."""
     async with verifying(JwksFetch("http://127.0.0.1:1/keys")) as verifier:
         assert await code(verifier, K1.sign()) == "source_unavailable"
+
+
+def self_signed(directory: Path) -> Path:
+    """A certificate for 127.0.0.1 and its key in one PEM file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "key server")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = directory / "server.pem"
+    path.write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+async def test_only_a_trusted_key_server_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over TLS the certificate must verify; one of an own authority is trusted by OpenSSL's `SSL_CERT_FILE`."""
+    pem = self_signed(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pem)
+    with KeyServer(tls) as server:
+        server.publish(K1)
+        async with verifying(server) as verifier:
+            assert "SSLCertVerificationError" in str(await verifier.refresh())
+            assert await code(verifier, K1.sign()) == "source_unavailable"
+        assert server.requests == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        async with verifying(server) as verifier:
+            assert await code(verifier, K1.sign()) == "ok"
+        for name in ("localhost", "127.0.0.2"):
+            with pytest.raises(FetchError):
+                await JwksFetch(f"https://{name}:{server.port}/keys", timeout_s=2)()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_peer_that_never_speaks_is_given_up(scheme: str) -> None:
+    """The time is bounded in every phase: here the connection stands and nothing comes, not even a handshake."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fetch = JwksFetch(f"{scheme}://127.0.0.1:{silent.getsockname()[1]}/keys", timeout_s=0.3)
+        async with asyncio.timeout(3):
+            with pytest.raises(FetchError, match="no answer within"):
+                await fetch()
 
 
 async def test_a_redirect_on_the_same_host_is_followed(server: KeyServer) -> None:

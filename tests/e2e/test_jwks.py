@@ -40,14 +40,19 @@ async def upgrade_status(service: Service, jwt: str) -> int:
         async with client_with(service, jwt):
             return 101
     except InvalidStatus as error:
-        body = json.loads(error.response.body or b"{}")
-        assert body["retryable"] == (error.response.status_code == 503)
-        return error.response.status_code
+        response = error.response
+    assert json.loads(response.body or b"{}")["retryable"] == (response.status_code == 503)
+    return response.status_code
 
 
 async def refreshed(server: KeyServer) -> None:
     """Until a fetch that began after this call has ended: the one after it has begun."""
     await asyncio.to_thread(server.wait_for_requests, len(server.requests) + 2)
+
+
+async def refreshed_once(server: KeyServer) -> None:
+    """Until a fetch began after this call; a JWT that comes now waits for it."""
+    await asyncio.to_thread(server.wait_for_requests, len(server.requests) + 1)
 
 
 async def test_rotation_under_clients(
@@ -132,11 +137,6 @@ async def test_an_outage_is_not_the_fault_of_the_jwt(
     assert await upgrade_status(service, key.sign(tenant=database.name)) == 101
 
 
-async def refreshed_once(server: KeyServer) -> None:
-    """Until a fetch began after this call; a JWT that comes now waits for it."""
-    await asyncio.to_thread(server.wait_for_requests, len(server.requests) + 1)
-
-
 async def test_a_refresh_during_an_outage_leaves_the_connection_as_it_was(
     start_service: StartService, server: KeyServer, database: Documents
 ) -> None:
@@ -145,21 +145,22 @@ async def test_a_refresh_during_an_outage_leaves_the_connection_as_it_was(
     key, new = IssuerKey("k1"), IssuerKey("k2")
     server.publish(key)
     service = start_service(jwt_secret="", jwks_url=server.url)
-    async with client_with(service, key.sign(tenant=tenant)) as client:
+    async with (
+        client_with(service, key.sign(tenant=tenant, ttl_s=2)) as short,
+        client_with(service, key.sign(tenant=tenant)) as client,
+    ):
         await client.subscribe("orders")
         server.answer = Answer(status=500)
-        await client.send({"type": "auth", "jwt": new.sign(tenant=tenant)})
-        error = await client.until("error")
-        assert (error["code"], error["retryable"]) == ("source_unavailable", True)
+        for refreshing in (short, client):
+            await refreshing.send({"type": "auth", "jwt": new.sign(tenant=tenant)})
+            error = await refreshing.until("error")
+            assert (error["code"], error["retryable"]) == ("source_unavailable", True)
         database["orders"].insert_one({"_id": 1})
         assert (await client.events(1))[0]["documentKey"] == {"_id": 1}
+        assert (await short.closed())[0] == 4101
         server.publish(key, new)
         await refreshed_once(server)
         await client.send({"type": "auth", "jwt": new.sign(tenant=tenant)})
-        assert (await client.receive())["type"] == "authenticated"
+        await client.until("authenticated")
     log = service.log()
     assert "jwks.failed" in log and "jwks.changed" in log
-    async with client_with(service, key.sign(tenant=tenant, ttl_s=1.5)) as client:
-        server.answer = Answer(status=500)
-        await client.send({"type": "auth", "jwt": IssuerKey("k3").sign(tenant=tenant)})
-        assert (await client.closed())[0] == 4101

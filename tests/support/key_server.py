@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -61,7 +62,7 @@ def key_set(*keys: IssuerKey) -> bytes:
 class KeyServer:
     """Use as a context manager. `requests` are the paths asked for, in order; `paths` answer other than `answer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.answer = Answer()
         self.paths: dict[str, Answer] = {}
         self.requests: list[str] = []
@@ -83,7 +84,11 @@ class KeyServer:
         self._server.daemon_threads = True
         self._server.block_on_close = False
         self.port = int(self._server.server_address[1])
-        self.url = f"http://127.0.0.1:{self.port}/keys"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}/keys"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def publish(self, *keys: IssuerKey) -> None:
