@@ -22,7 +22,7 @@ FLOOR = "bare, default decoding"
 
 def run(options: Options) -> Iterator[Sample]:
     count = CHANGES // 10 if options.quick else CHANGES
-    with rig() as made:
+    with rig(count + _INSERTED_AT_ONCE) as made:
         for number in range(1, options.rounds + 1):
             for case, measure in CASES.items():
                 figure = measure(made, count) / count * 1e6

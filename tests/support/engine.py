@@ -35,10 +35,16 @@ class Engine:
     """One engine on one port and one directory; both survive `restart()`.
 
     The oplog is trimmed only every 1,000 writes, whatever `oplog_max_entries` says: use `roll_oplog`.
+    Without `sync_on_commit` writes are several times as fast and a `kill()` may lose acknowledged ones.
     """
 
     def __init__(
-        self, *, oplog_max_entries: int = 100_000, noop_heartbeat_s: int = 1, standalone: bool = False
+        self,
+        *,
+        oplog_max_entries: int = 100_000,
+        noop_heartbeat_s: int = 1,
+        standalone: bool = False,
+        sync_on_commit: bool = True,
     ) -> None:
         self.port = _free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="feedsvc-engine-"))
@@ -47,7 +53,7 @@ class Engine:
             "--port", str(self.port),
             "--storage-path", str(self._directory / "data"),
             "--noop-heartbeat-seconds", str(noop_heartbeat_s),
-            "--sync-on-commit",
+            *(["--sync-on-commit"] if sync_on_commit else []),
             "--enable-test-commands",
             "--oplog-max-entries", str(oplog_max_entries),
         ] + ["--standalone"] * standalone  # fmt: skip
