@@ -168,6 +168,7 @@ async def test_a_key_verifies_its_own_algorithm_only(server: KeyServer) -> None:
         other.private, other.algorithm = RSA.private, "PS256"
         assert await code(verifier, RSA.sign()) == "ok"
         assert await code(verifier, other.sign()) == "auth_invalid"
+        assert len(server.requests) == 1
 
 
 async def test_configured_algorithms_narrow_what_is_published(server: KeyServer) -> None:

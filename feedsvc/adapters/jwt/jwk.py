@@ -53,6 +53,10 @@ class KeySet(msgspec.Struct, frozen=True):
             if header.alg in published.key.algorithms and header.kid in (None, published.kid)
         ]
 
+    def names(self, kid: str) -> bool:
+        """Whether there is a key of that name, for whatever algorithm."""
+        return any(published.kid == kid for published in self.keys)
+
 
 def parse_jwt_header(jwt: str) -> JwtHeader | None:
     """The header of a JWT in compact form; None where it has none that can be read."""

@@ -127,12 +127,14 @@ class JwksVerifier:
         return header
 
     def _find(self, header: JwtHeader) -> Verifier | None:
-        """The verifier of the one key that the header means, if there is one now. Raises where it means several."""
+        """The verifier of the one key that the header means, if it is here. Raises where a fetch could not help."""
         if not self._usable():
             return None
         candidates = self._keys.candidates(header)
         if len(candidates) > 1:
             raise AuthError("auth_invalid", "the JWT has no kid, and several keys fit its algorithm")
+        if not candidates and header.kid is not None and self._keys.names(header.kid):
+            raise AuthError("auth_invalid", "the JWT's algorithm is not that of the key it names")
         return self._verifiers[candidates[0]] if candidates else None
 
     async def _learn(self, header: JwtHeader) -> Verifier:
@@ -207,7 +209,7 @@ class JwksVerifier:
             self._took(keys)
         finally:
             self._flight = None
-        self._plan()
+            self._plan()
 
     def _plan(self) -> None:
         """When to fetch next."""
