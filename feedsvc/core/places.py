@@ -236,14 +236,15 @@ class Places:
     def _idle(self, subscription: Subscription, tail: Tail) -> None:
         subscription.cursor = tail.ring.head_ordinal
         subscription.at = tail.head
-        if subscription.place is Place.LIVE and not subscription.went_live:
-            self._go_live(subscription)
+        if subscription.place is Place.LIVE:
+            subscription.replayed_bytes = 0
+            if not subscription.went_live:
+                self._go_live(subscription)
 
     def _go_live(self, subscription: Subscription) -> None:
         """Once for each `subscribed` and `resync`; where nothing is replayed it comes before the first event."""
         subscription.went_live = True
         subscription.replaying = False
-        subscription.replayed_bytes = 0
         subscription.outlet.live(subscription)
 
     def _note_place(self, subscription: Subscription, tail: Tail, logged: LoggedTopic) -> None:
@@ -278,6 +279,7 @@ class Places:
                 return False
             self._locate_live(subscription, start)
             self._announce(subscription, resumed=True)
+            subscription.at = live.ring.position(start)
             return True
         at = catch.ring.position(subscription.cursor)
         there = live.ring.locate(at)
