@@ -40,6 +40,7 @@ class Feed:
         self._spawn(self.live.run(), "live")
 
     def attach(self, subscription: Subscription) -> None:
+        self.idle_since = None  # at once: the placement may put the subscription off to the end of a step
         self.placement.attach(subscription)
 
     def detach(self, subscription: Subscription) -> None:

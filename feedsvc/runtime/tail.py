@@ -102,16 +102,17 @@ class Readers:
             and not batch.ended
             and _is_gone(batch.changes[-1])
         ):
+            if self.closing.is_set():
+                return Batch(batch.changes[:-1])
             more = await stream.read()
             batch = Batch(batch.changes + more.changes, more.boundary, more.ended)
-            if self.closing.is_set():
-                break
         return batch
 
     async def pause(self, seconds: float) -> None:
         """Wait, but no longer than until closing."""
         try:
-            await asyncio.wait_for(self.closing.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.closing.wait()
         except TimeoutError:
             return
 
@@ -119,7 +120,8 @@ class Readers:
         """Wait until the placement changed; False after `seconds` without a change."""
         self.changed.clear()
         try:
-            await asyncio.wait_for(self.changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
         except TimeoutError:
             return False
         return True
