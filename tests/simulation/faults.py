@@ -11,6 +11,7 @@ from feedsvc.ports import Batch, ChangeStream, CollectionInfo, EventUnavailable,
 from feedsvc.testing import MemoryOplog, MemorySource
 
 _CUT_BEFORE_INVALIDATE = 0.3
+_LATE_READ_S = 0.2
 
 
 class FaultySource(MemorySource):
@@ -35,6 +36,11 @@ class FaultySource(MemorySource):
             self._rng.choice(self._streams).fault = error
             self.oplog.wake()
 
+    def delay_a_stream(self, seconds: float) -> None:
+        """One of the open streams finds nothing for a while: it reads from another member than the others."""
+        if self._streams:
+            self._rng.choice(self._streams).late_until = asyncio.get_running_loop().time() + seconds
+
     def fail_next_question(self, error: SourceError) -> None:
         """The next answer that is not a stream's is this error."""
         self._question_faults.append(error)
@@ -46,6 +52,7 @@ class FaultySource(MemorySource):
         self._question_faults.clear()
         for stream in self._streams:
             stream.fault = None
+            stream.late_until = 0.0
         self.see_only(None)
 
     def count(self, fault: SourceError | None) -> None:
@@ -86,12 +93,16 @@ class FaultyStream:
 
     def __init__(self, source: FaultySource, inner: ChangeStream, rng: Random) -> None:
         self.fault: SourceError | None = None
+        self.late_until = 0.0
         self._source = source
         self._inner = inner
         self._rng = rng
         self._held: Batch | None = None
 
     async def read(self) -> Batch:
+        if asyncio.get_running_loop().time() < self.late_until:
+            await asyncio.sleep(_LATE_READ_S)
+            return Batch([])
         held, self._held = self._held, None
         batch = held or await self._inner.read()
         if self.fault is not None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import ExitStack
 from random import Random
+from unittest.mock import patch
 
-from feedsvc.core import tokens
+from feedsvc.core import ring, tokens, topic_log
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
@@ -72,11 +74,13 @@ class Schedule:
     async def run(self) -> Figures:
         rng = self.rng
         level: ScopeLevel = rng.choice(("collection", "database", "deployment"))
-        # Now and then every resume token is too long and takes the digest form.
-        longest = tokens._MAX_PAYLOAD_BYTES
-        if rng.random() < 0.15:
-            tokens._MAX_PAYLOAD_BYTES = 0
-        try:
+        with ExitStack() as tuned:
+            # Now and then every resume token is too long and takes the digest form, and lists are compacted early.
+            if rng.random() < 0.15:
+                tuned.enter_context(patch.object(tokens, "_MAX_PAYLOAD_BYTES", 0))
+            if rng.random() < 0.5:
+                tuned.enter_context(patch.object(ring, "_COMPACT_AT", 4))
+                tuned.enter_context(patch.object(topic_log, "_COMPACT_AT", 2))
             world = self.world = World(
                 rng, level, self._limits(), rng.random() < 0.7, rng.choice((0, 0, 0.1, 0.5))
             )
@@ -86,8 +90,6 @@ class Schedule:
                 self._act(world)
                 self._check(world)
             await self._end(world)
-        finally:
-            tokens._MAX_PAYLOAD_BYTES = longest
         return world.figures
 
     # -- the beginning ------------------------------------------------------------------------------------
@@ -150,6 +152,7 @@ class Schedule:
             (self._replace_instance, 1),
             (self._trim, 4 if self.trims else 0),
             (self._lag, 10 if self.lags else 0),
+            (self._delay, 6 if self.lags else 0),
             (self._unavailable, 6 if self.fails else 0),
             (self._lose, 3 if self.loses else 0),
             (self._refused, 4 if self.spoils else 0),
@@ -205,6 +208,9 @@ class Schedule:
             source.see_only(None)
         else:
             source.see_only(source.visible + self.rng.choice((0, 1, 2, 5)))
+
+    def _delay(self, world: World) -> None:
+        self.rng.choice(world.instances).source.delay_a_stream(self.rng.choice((0.1, 1.0, 4.0)))
 
     def _unavailable(self, world: World) -> None:
         source = self.rng.choice(world.instances).source
