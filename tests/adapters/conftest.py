@@ -1,21 +1,24 @@
-"""The worlds of the source contract: the same few operations on an in-memory oplog and on a real engine."""
+"""The worlds of the source contract: the same few operations on an in-memory oplog and on a real engine, which each
+driver reads in turn."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import pytest
 from bson import Timestamp
 from pymongo import MongoClient
 
 from feedsvc.adapters.mongo import MongoSource
+from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.core.positions import timestamp_parts
 from feedsvc.ports import ChangeSource
 from feedsvc.testing import MemoryOplog, MemorySource
 from tests.support.engine import Engine
 
 AWAIT_S = 0.1
+DRIVERS: tuple[Driver, ...] = get_args(Driver)
 
 
 class World(Protocol):
@@ -139,14 +142,14 @@ class EngineWorld:
         self._rolls.roll_oplog(Timestamp(*timestamp_parts(past)))
 
 
-@pytest.fixture(params=["memory", "engine"])
+@pytest.fixture(params=["memory", *DRIVERS])
 async def world(request: pytest.FixtureRequest, fresh_database: str) -> AsyncIterator[World]:
     """A world without trimming."""
     if request.param == "memory":
         yield MemoryWorld(fresh_database)
         return
     uri = request.getfixturevalue("mongodb_uri")
-    async for each in _engine_world(fresh_database, uri, None):
+    async for each in _engine_world(request.param, fresh_database, uri, None):
         yield each
 
 
@@ -158,19 +161,21 @@ def small_engine() -> Iterator[Engine]:
     engine.stop()
 
 
-@pytest.fixture(params=["memory", "engine"])
+@pytest.fixture(params=["memory", *DRIVERS])
 async def trimmed_world(request: pytest.FixtureRequest, fresh_database: str) -> AsyncIterator[World]:
     """A world whose `trim` works."""
     if request.param == "memory":
         yield MemoryWorld(fresh_database)
         return
     small: Engine = request.getfixturevalue("small_engine")
-    async for each in _engine_world(fresh_database, small.uri, small):
+    async for each in _engine_world(request.param, fresh_database, small.uri, small):
         yield each
 
 
-async def _engine_world(database: str, uri: str, rolls: Engine | None) -> AsyncIterator[World]:
-    source = MongoSource(uri, max_streams=16, await_s=AWAIT_S)
+async def _engine_world(
+    driver: Driver, database: str, uri: str, rolls: Engine | None
+) -> AsyncIterator[World]:
+    source = MongoSource(uri, driver=driver, max_streams=16, await_s=AWAIT_S)
     await source.start()
     with MongoClient[dict[str, Any]](uri) as client:
         yield EngineWorld(database, source, client, rolls)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import bson
 import pytest
@@ -21,7 +21,7 @@ from pymongo.errors import AutoReconnect, OperationFailure
 from feedsvc.adapters.mongo import MongoSource
 from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.seek import Seek
-from feedsvc.adapters.mongo.stream import BUFFER_BYTES, BUFFER_CHANGES, MongoStream, Upstream
+from feedsvc.adapters.mongo.stream import BUFFER_BYTES, BUFFER_CHANGES, MongoStream
 from feedsvc.core.changes import ScopeLevel, TailScope
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.ports import Batch, EventUnavailable, PositionLost, SourceUnavailable
@@ -84,7 +84,7 @@ def event(number: int, operation: str = "insert", size: int = 0) -> RawEvent:
 async def reading(
     upstream: ScriptedUpstream, level: ScopeLevel = "collection", seek: Seek | None = None
 ) -> AsyncIterator[MongoStream]:
-    stream = MongoStream(cast(Upstream, upstream), level, boundary(0), await_s=0.1, seek=seek)
+    stream = MongoStream(upstream, level, boundary(0), await_s=0.1, seek=seek)
     try:
         yield stream
     finally:
@@ -188,7 +188,7 @@ async def test_cancellation_is_obeyed_though_the_driver_swallows_it() -> None:
     """When a loop shuts down, the driver takes a cancellation for a network error and resumes."""
     upstream = ScriptedUpstream()
     upstream.swallow_cancellations = 1
-    stream = MongoStream(cast(Upstream, upstream), "collection", boundary(0), await_s=0.1)
+    stream = MongoStream(upstream, "collection", boundary(0), await_s=0.1)
     await upstream.exhausted.wait()
     (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "feedsvc-stream-reader")
     task.cancel()

@@ -1,7 +1,4 @@
-"""MongoDB behind the port `ChangeSource`, with PyMongo's async API.
-
-Two clients: one pool for streams, which hold a connection nearly all the time, and one for everything else, so that
-an oplog query never waits behind a hundred idle streams. Both belong to the loop in which `start()` ran.
+"""MongoDB behind the port `ChangeSource`, with PyMongo's async API or with Motor (`clients.py`).
 
 Streams are never filtered: a `$match` on documents can make a stream impossible to resume, and the lookup is
 repeated at resume and may differ (docs of MongoDB, "Change Streams Production Recommendations"). They open with
@@ -15,20 +12,16 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from bson import Timestamp
-from pymongo import AsyncMongoClient
 
 from feedsvc.adapters.mongo import oplog
-from feedsvc.adapters.mongo.envelope import RawEvent
+from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
 from feedsvc.adapters.mongo.seek import Seek
-from feedsvc.adapters.mongo.stream import MongoStream, Upstream
+from feedsvc.adapters.mongo.stream import MongoStream
 from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
 from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import Position, timestamp_parts
 from feedsvc.ports import CollectionInfo, OplogWindow, PositionLost, SourceUnavailable
-
-_POOL_HEADROOM = 4
-"""Connections beyond one per stream: opening the next stream and killing cursors while all others wait."""
 
 _BATCH_EVENTS = 1_000
 """Per reply; unlimited, a catch-up would collect 16 MB before its first event is seen."""
@@ -39,10 +32,10 @@ T = TypeVar("T")
 class MongoSource:
     """`ports.ChangeSource` over a replica set or a sharded cluster.
 
-    `max_streams`: how many streams may be open at once. `await_s`: how long the server waits before it answers
-    "nothing new"; it bounds idle progress and closing. `server_selection_s`: how long an operation looks for a
-    usable server. `socket_s`: after how long a silent connection counts as dead; a stream that scans a long stretch
-    of oplog without a match is silent too.
+    `max_streams`: how many streams may be open at once. `driver`: which library talks to MongoDB. `await_s`: how long
+    the server waits before it answers "nothing new"; it bounds idle progress and closing. `server_selection_s`: how
+    long an operation looks for a usable server. `socket_s`: after how long a silent connection counts as dead; a
+    stream that scans a long stretch of oplog without a match is silent too.
     """
 
     def __init__(
@@ -50,12 +43,14 @@ class MongoSource:
         uri: str,
         *,
         max_streams: int,
+        driver: Driver = "pymongo",
         await_s: float = 1.0,
         max_reads: int = 32,
         server_selection_s: float = 5.0,
         socket_s: float = 60.0,
     ) -> None:
         self._uri = uri
+        self._driver: Driver = driver
         self._await_s = await_s
         self._max_streams = max_streams
         self._max_reads = max_reads
@@ -65,36 +60,30 @@ class MongoSource:
             "serverSelectionTimeoutMS": int(server_selection_s * 1000),
             "socketTimeoutMS": int((await_s + socket_s) * 1000),
         }
-        self._streams: AsyncMongoClient[RawEvent] | None = None
-        self._reads: AsyncMongoClient[dict[str, Any]] | None = None
+        self._clients: Clients | None = None
 
     async def start(self) -> None:
         """Create the clients in the running loop. Does not wait for MongoDB: each call finds out by itself."""
         try:
-            # A deployment's stream takes codec and read concern from its client, so all streams do.
-            self._streams = AsyncMongoClient(
+            self._clients = connect(
+                self._driver,
                 self._uri,
-                document_class=RawEvent,
-                readConcernLevel="majority",
-                maxPoolSize=self._max_streams + _POOL_HEADROOM,
-                **self._options,
+                max_streams=self._max_streams,
+                max_reads=self._max_reads,
+                options=self._options,
             )
-            self._reads = AsyncMongoClient(self._uri, maxPoolSize=self._max_reads, **self._options)
         except Exception as error:
             raise classify(error) from None
 
     async def close(self) -> None:
         """Close both clients; streams that are still open fail."""
-        for client in (self._streams, self._reads):
-            if client is not None:
-                await client.close()
+        if self._clients is not None:
+            await self._clients.close()
 
     @property
-    def reads(self) -> AsyncMongoClient[dict[str, Any]]:
+    def reads(self) -> Reads:
         """The client for everything but streams; its documents decode as `decode.BODY_CODEC` says."""
-        if self._reads is None:
-            raise SourceUnavailable("the source has not been started")
-        return self._reads
+        return self._started().reads
 
     async def open(self, scope: TailScope, position: Position) -> MongoStream:
         return await self._classified(self._open(scope, position))
@@ -145,19 +134,18 @@ class MongoSource:
 
     async def _watch(self, scope: TailScope, **start: Any) -> Upstream:
         """A change stream of the scope with the options that every stream has, and where it starts."""
-        client = self._streams
-        if client is None:
-            raise SourceUnavailable("the source has not been started")
-        target: Any = client
-        if scope.level != "deployment":
-            target = client[scope.database]
-        if scope.level == "collection":
-            target = target[scope.collection]
-        stream: Upstream = await target.watch(
-            full_document="updateLookup",
-            full_document_before_change="whenAvailable",
-            max_await_time_ms=int(self._await_s * 1000),
-            batch_size=_BATCH_EVENTS,
-            **start,
+        return await self._started().watch(
+            scope,
+            {
+                "full_document": "updateLookup",
+                "full_document_before_change": "whenAvailable",
+                "max_await_time_ms": int(self._await_s * 1000),
+                "batch_size": _BATCH_EVENTS,
+                **start,
+            },
         )
-        return stream
+
+    def _started(self) -> Clients:
+        if self._clients is None:
+            raise SourceUnavailable("the source has not been started")
+        return self._clients

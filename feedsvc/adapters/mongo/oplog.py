@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from bson import Timestamp
-from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
+from feedsvc.adapters.mongo.clients import Reads
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.core.positions import cluster_time_of
 from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused
 
-Client = AsyncMongoClient[dict[str, Any]]
 
-
-async def operation_time(client: Client) -> int:
+async def operation_time(client: Reads) -> int:
     """The `operationTime` of a ping: the last operation that the answering node knows, as `t << 32 | i`."""
     return _operation_time_of(await client.admin.command("ping"))
 
@@ -30,19 +28,19 @@ def _operation_time_of(reply: dict[str, Any]) -> int:
     return cluster_time_of(time.time, time.inc)
 
 
-async def oplog_window(client: Client) -> OplogWindow | None:
+async def oplog_window(client: Reads) -> OplogWindow | None:
     """First and last entry of `local.oplog.rs`; None through mongos, without the privilege, or if it is empty."""
     first = await _edge(client, 1)
     last = await _edge(client, -1)
     return None if first is None or last is None else OplogWindow(first, last)
 
 
-async def oplog_first(client: Client) -> int | None:
+async def oplog_first(client: Reads) -> int | None:
     """The cluster time of the oplog's oldest entry; None as for `oplog_window`."""
     return await _edge(client, 1)
 
 
-async def _edge(client: Client, direction: int) -> int | None:
+async def _edge(client: Reads, direction: int) -> int | None:
     try:
         entry = await client["local"]["oplog.rs"].find_one({}, {"ts": 1}, sort=[("$natural", direction)])
     except OperationFailure as error:
@@ -52,7 +50,7 @@ async def _edge(client: Client, direction: int) -> int | None:
     return None if entry is None else cluster_time_of(entry["ts"].time, entry["ts"].inc)
 
 
-async def describe(client: Client, database: str, collection: str) -> CollectionInfo:
+async def describe(client: Reads, database: str, collection: str) -> CollectionInfo:
     """Whether the collection keeps pre- and post-images (`changeStreamPreAndPostImages`, MongoDB 6.0)."""
     cursor = await client[database].list_collections(filter={"name": collection})
     async with cursor:
@@ -62,7 +60,7 @@ async def describe(client: Client, database: str, collection: str) -> Collection
     return CollectionInfo(images=False)
 
 
-async def identity(client: Client) -> str:
+async def identity(client: Reads) -> str:
     """The name of the replica set, or `sharded` behind mongos; a standalone is refused."""
     reply = await client.admin.command("hello")
     if reply.get("msg") == "isdbgrid":

@@ -13,18 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pymongo.asynchronous.change_stream import AsyncChangeStream
-
+from feedsvc.adapters.mongo.clients import Upstream
 from feedsvc.adapters.mongo.decode import decode
-from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.upstream_token import IdleProgress
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, ScopeLevel
 from feedsvc.core.positions import Position, PositionKind
 from feedsvc.ports import Batch, SourceError, SourceUnavailable
-
-Upstream = AsyncChangeStream[RawEvent]
 
 BUFFER_CHANGES = 1_000
 BUFFER_BYTES = 16 * 1024 * 1024
@@ -37,7 +33,7 @@ _CUT_OFF_S = 1.0
 
 
 class MongoStream:
-    """`ports.ChangeStream` over one PyMongo change stream, which it owns.
+    """`ports.ChangeStream` over one change stream of a driver, which it owns.
 
     `start` is the position that it was opened at. `seek` discards up to the record of a position that was opened by
     time. `reopen` gives the stream after a position; it is needed where that record is the invalidate that ends the
