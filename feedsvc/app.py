@@ -79,9 +79,9 @@ class Probe:
         if not failing:
             return Health(ok=True, status="ok")
         detail = f"{len(failing)} change streams do not answer"
-        if self._hub.deployment.failure is not None:
-            return Health(ok=not self._needs_source, status="degraded", detail=detail)
-        return Health(ok=False, status="failing", detail=detail)
+        if self._hub.answers_but_not_here():
+            return Health(ok=False, status="failing", detail=detail)
+        return Health(ok=not self._needs_source, status="degraded", detail=detail)
 
 
 class FeedServer(uvicorn.Server):

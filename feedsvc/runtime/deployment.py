@@ -17,6 +17,7 @@ from feedsvc.runtime.backoff import Backoff
 IMAGES_FRESH_S = 10.0
 """How long an answer about a collection's images is used; a topic keeps the mode it was opened with."""
 WINDOW_EVERY_S = 30.0
+SUSPECTED_EVERY_S = 1.0
 ANSWER_WITHIN_S = 10.0
 _MAX_CACHED = 10_000
 
@@ -43,7 +44,10 @@ class Deployment:
         self.identified = asyncio.Event()
         self.window: OplogWindow | None = None
         self.failure: str | None = None
+        self.answered_at: float | None = None
+        """Monotonic seconds of the last answer to a question of `run`."""
         self._source: bytes | None = None
+        self._suspected = asyncio.Event()
 
     @property
     def source(self) -> bytes:
@@ -61,22 +65,37 @@ class Deployment:
                     self.identified.set()
                 self.window = await self._port.oplog_window()
                 self.failure = None
+                self.answered_at = self._clock.monotonic()
                 backoff.reset()
                 wait_s = WINDOW_EVERY_S
             except Exception as error:
                 # Not only SourceError: this task must outlive a fault of the driver, or nobody could subscribe again.
                 self.failure = f"{type(error).__name__}: {error}"
                 wait_s = backoff.next_s()
-            try:
-                await asyncio.wait_for(closing.wait(), wait_s)
-            except TimeoutError:
-                continue
+            await self._pause(wait_s, closing)
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
+
+    def suspect(self) -> None:
+        """A change stream does not answer: ask MongoDB soon, to learn whether it does."""
+        self._suspected.set()
+
+    async def _pause(self, seconds: float, closing: asyncio.Event) -> None:
+        """Until closing, or until `seconds` are over; a suspicion shortens them to `SUSPECTED_EVERY_S`."""
+        self._suspected.clear()
+        loop = asyncio.get_running_loop()
+        waits = [loop.create_task(event.wait()) for event in (closing, self._suspected)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if self._suspected.is_set():
+            await asyncio.wait(waits[:1], timeout=min(seconds, SUSPECTED_EVERY_S))
+        for wait in waits:
+            wait.cancel()
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""
         try:
-            await asyncio.wait_for(self.identified.wait(), ANSWER_WITHIN_S)
+            # Not wait_for: that of Python 3.11 swallows the cancellation of a client that leaves just now.
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await self.identified.wait()
         except TimeoutError:
             raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
 

@@ -83,7 +83,7 @@ class Hub:
         self._closing = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
-        self._stalled: set[TailScope] = set()
+        self._stalled: dict[TailScope, float] = {}
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -155,6 +155,13 @@ class Hub:
         """The scopes in use whose upstream does not answer."""
         return [scope for scope in self._stalled if self.feeds[scope].placement.subscriptions]
 
+    def answers_but_not_here(self) -> bool:
+        """Whether MongoDB answered a question after a change stream in use had stopped answering."""
+        answered_at = self.deployment.answered_at
+        return answered_at is not None and any(
+            answered_at > self._stalled[scope] for scope in self.failing_tails()
+        )
+
     def lag_ms(self, topic: Topic) -> int:
         """How far the topic's live tail is behind, in ms."""
         return int(self.feed(topic).lag_s() * 1000)
@@ -173,7 +180,8 @@ class Hub:
 
     async def _opened(self, feed: Feed) -> None:
         try:
-            await asyncio.wait_for(feed.opened.wait(), ANSWER_WITHIN_S)
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                await feed.opened.wait()
         except TimeoutError:
             raise Refusal("source_unavailable", "the change stream does not open; try again later") from None
 
@@ -218,7 +226,7 @@ class Hub:
     def _make_room(self) -> None:
         """End a feed that only lingers. Raises `Refusal('topic_limit')` where all are in use."""
         for scope, feed in self.feeds.items():
-            if not feed.placement.subscriptions:
+            if feed.idle_since is not None:
                 self._end(scope)
                 return
         raise Refusal(
@@ -265,6 +273,8 @@ class Hub:
             now = self._clock.monotonic()
             for scope, feed in list(self.feeds.items()):
                 self._note_stall(scope, feed, feed.stalled(now, self.limits.stall_after_s))
+                if scope in self._stalled:
+                    self.deployment.suspect()
                 if feed.idle_s(now) > self.limits.tail_linger_s:
                     self._end(scope)
             try:
@@ -275,7 +285,10 @@ class Hub:
     def _note_stall(self, scope: TailScope, feed: Feed, stalled: bool) -> None:
         if stalled == (scope in self._stalled):
             return
-        (self._stalled.add if stalled else self._stalled.discard)(scope)
+        if stalled:
+            self._stalled[scope] = self._clock.monotonic()
+        else:
+            del self._stalled[scope]
         self._report("tail.stalled" if stalled else "tail.recovered", {"scope": scope})
         for subscription in feed.placement.all_subscriptions():
             listener: Any = subscription.outlet
@@ -283,7 +296,7 @@ class Hub:
 
     def _end(self, scope: TailScope) -> None:
         feed = self.feeds.pop(scope)
-        self._stalled.discard(scope)
+        self._stalled.pop(scope, None)
         task = asyncio.get_running_loop().create_task(feed.close(), name="feed-end")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

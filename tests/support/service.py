@@ -95,6 +95,12 @@ class Service:
 
     def start(self) -> Service:
         """Start and wait until `/healthz/ready` says so."""
+        self.launch()
+        self.wait_for("/healthz/ready", 200)
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "feedsvc", "serve"],
@@ -104,14 +110,19 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while self.get("/healthz/ready")[0] != 200:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"the service does not start:\n{self.log()}")
+
+    def wait_for(self, path: str, status: int, text: str = "") -> None:
+        """Ask until a GET has this status and holds `text`. RuntimeError where the process ends or time is up."""
+        process, deadline = self._process, time.monotonic() + START_TIMEOUT_S
+        assert process is not None
+        while True:
+            answer = self.get(path)
+            if answer[0] == status and text in answer[1]:
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{path} does not get {status} but {answer}:\n{self.log()}")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.05)
-        return self
+                process.wait(0.05)
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a GET; status 0 where nobody listens."""

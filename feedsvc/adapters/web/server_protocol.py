@@ -20,6 +20,9 @@ ABORT_AFTER_S = 2.0
 """How long a peer may take to answer a close frame before its socket is aborted."""
 
 _INVALID_DATA = 1007
+_HEADERS_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
 
 
 class FeedProtocol(WebSocketsSansIOProtocol):
@@ -66,8 +69,15 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if not self._refused:
-            super().data_received(data)
+        if self._refused:
+            return
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not hasattr(self, "scope"):
+            # The HTTP server read this request, so only the WebSocket parser's bounds on headers can have refused it.
+            # uvicorn does not look: the socket would stay open, unanswered and without a deadline.
+            self._refused = True
+            self.transport.write(_HEADERS_TOO_LARGE)
+            self.transport.close()
 
     def keepalive_timeout(self) -> None:
         """The peer did not answer a ping: say 4202 if there is room, then cut it off."""
