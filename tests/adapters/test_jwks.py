@@ -309,6 +309,21 @@ async def test_clients_share_one_fetch(server: KeyServer) -> None:
     assert "jwk-set+json" in server.headers[0]["Accept"]
 
 
+async def test_there_is_one_fetch_at_a_time(server: KeyServer) -> None:
+    """Start, clients and an operator who asks share the fetch under way."""
+    server.hold()
+    async with verifying(server) as verifier:
+        verifier.start()
+        others = [asyncio.create_task(verifier.refresh()) for _ in range(5)]
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        verifier.start()
+        clients = [asyncio.create_task(code(verifier, K1.sign())) for _ in range(5)]
+        server.release()
+        assert await asyncio.gather(*others) == [None] * 5
+        assert await asyncio.gather(*clients) == ["ok"] * 5
+    assert len(server.requests) == 1
+
+
 async def test_a_client_that_leaves_does_not_end_the_fetch(server: KeyServer) -> None:
     """Cancelling one waiter, even the first, leaves the fetch to the others."""
     server.hold()
@@ -464,7 +479,6 @@ BAD_ANSWERS = {
     "too large, no length": Answer(body=BIG, length=None),
     "too many keys": Answer(body=json.dumps({"keys": [{}] * 11}).encode()),
     "slow body": Answer(body=key_set(K2), length=10_000, drip_s=0.05),
-    "other host": Answer(status=302, headers={"Location": "http://localhost:1/keys"}),
     "other scheme": Answer(status=302, headers={"Location": "file:///etc/hostname"}),
     "loop": Answer(status=302, headers={"Location": "/keys"}),
     "redirect to nowhere": Answer(status=302),
@@ -551,6 +565,19 @@ async def test_a_peer_that_never_speaks_is_given_up(scheme: str) -> None:
         async with asyncio.timeout(3):
             with pytest.raises(FetchError, match="no answer within"):
                 await fetch()
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.2:{port}", "user@127.0.0.1:{other}"])
+async def test_a_redirect_to_another_host_is_refused(server: KeyServer, host: str) -> None:
+    """A redirect to another name or port is not followed, though good keys are there."""
+    with KeyServer() as elsewhere:
+        elsewhere.publish(K2)
+        server.paths["/good"] = elsewhere.paths["/good"] = Answer(body=key_set(K2))
+        location = f"http://{host.format(port=server.port, other=elsewhere.port)}/good"
+        server.answer = Answer(status=302, headers={"Location": location})
+        with pytest.raises(FetchError, match="another host"):
+            await JwksFetch(server.url)()
+        assert (server.requests, elsewhere.requests) == (["/keys"], [])
 
 
 async def test_a_redirect_on_the_same_host_is_followed(server: KeyServer) -> None:
