@@ -1,8 +1,8 @@
 """`python -m bench.readers KIND URI DATABASE COLLECTION COUNT ...`: one process that reads COUNT changes.
 
 The loop of each kind is the least that its name promises. All kinds run on uvloop, as the service does, so that a
-ratio compares the reading and not the loops. Output: `{}` once the stream or subscription is open; then the arrival
-times (monotonic seconds) and the `seq` of the last document as it was delivered, which proves that none is missing.
+ratio compares the reading and not the loops. Output, a line each: `{}` once the stream or subscription is open; the
+`seq` of the last document as delivered, which proves that none is missing; the arrival times (monotonic seconds).
 """
 
 from __future__ import annotations
@@ -25,23 +25,20 @@ from feedsvc.core.positions import boundary
 
 GIVE_UP_S = 90.0
 
-Read = tuple[list[float], int]
-"""Arrival times, and the `seq` of the last document."""
 
-
-async def bare(uri: str, database: str, collection: str, count: int) -> Read:
+async def bare(uri: str, database: str, collection: str, count: int) -> list[float]:
     """PyMongo's async API with default decoding: the floor."""
     async with AsyncMongoClient[dict[str, Any]](uri) as client:
         return await _driver_loop(client[database][collection], count)
 
 
-async def raw(uri: str, database: str, collection: str, count: int) -> Read:
+async def raw(uri: str, database: str, collection: str, count: int) -> list[float]:
     """The same without decoding."""
     async with AsyncMongoClient(uri, document_class=RawBSONDocument) as client:
         return await _driver_loop(client[database][collection], count)
 
 
-async def _driver_loop(collection: Any, count: int) -> Read:
+async def _driver_loop(collection: Any, count: int) -> list[float]:
     times = []
     async with await collection.watch() as stream:
         say({})
@@ -50,10 +47,11 @@ async def _driver_loop(collection: Any, count: int) -> Read:
             if event is not None:
                 times.append(time.monotonic())
                 if len(times) == count:
-                    return times, event["fullDocument"]["seq"]
+                    say({"last_seq": event["fullDocument"]["seq"]})
+                    return times
 
 
-async def source(uri: str, database: str, collection: str, count: int) -> Read:
+async def source(uri: str, database: str, collection: str, count: int) -> list[float]:
     """The stream of this project: the envelope of each change decoded, its body not asked for."""
     mongo = MongoSource(uri, max_streams=1)
     await mongo.start()
@@ -69,12 +67,13 @@ async def source(uri: str, database: str, collection: str, count: int) -> Read:
                 if len(times) == count:
                     document = change.body().full_document
                     assert document is not None
-                    return times, document["seq"]
+                    say({"last_seq": document["seq"]})
+                    return times
 
 
 async def subscriber(
     uri: str, database: str, collection: str, count: int, url: str, jwt: str, topic: str
-) -> Read:
+) -> list[float]:
     """A client of the service, which notes when a frame arrives and does not look into it."""
     times: list[float] = []
     headers = {"Authorization": f"Bearer {jwt}"}
@@ -87,7 +86,8 @@ async def subscriber(
             if frame.startswith(b'{"type":"event"'):
                 times.append(time.monotonic())
                 if len(times) == count:
-                    return times, json.loads(frame)["event"]["fullDocument"]["seq"]
+                    say({"last_seq": json.loads(frame)["event"]["fullDocument"]["seq"]})
+                    return times
             elif json.loads(frame)["type"] == "live":
                 say({})
             elif json.loads(frame)["type"] in ("error", "resync"):
@@ -98,7 +98,7 @@ def say(line: dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
 
 
-KINDS: dict[str, Callable[..., Coroutine[Any, Any, Read]]] = {
+KINDS: dict[str, Callable[..., Coroutine[Any, Any, list[float]]]] = {
     "bare": bare,
     "raw": raw,
     "source": source,
@@ -108,8 +108,8 @@ KINDS: dict[str, Callable[..., Coroutine[Any, Any, Read]]] = {
 
 async def _main(kind: str, uri: str, database: str, collection: str, count: str, *more: str) -> None:
     async with asyncio.timeout(GIVE_UP_S):
-        times, last_seq = await KINDS[kind](uri, database, collection, int(count), *more)
-    say({"times": times, "last_seq": last_seq})
+        times = await KINDS[kind](uri, database, collection, int(count), *more)
+    say({"times": times})
 
 
 if __name__ == "__main__":

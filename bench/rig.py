@@ -71,23 +71,21 @@ def rig(oplog_max_entries: int = 10_000) -> Iterator[Rig]:
     that others use would be what is measured.
     """
     uri = os.environ.get(URI_VARIABLE)
-    engine = None if uri else Engine(oplog_max_entries=oplog_max_entries, sync_on_commit=False).start()
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="feedsvc-bench-") as directory,
-            MongoClient[dict[str, Any]](uri or engine.uri) as client,  # type: ignore[union-attr]
-        ):
-            made = Rig(uri or engine.uri, client, Path(directory))  # type: ignore[union-attr]
-            made.documents.insert_one({"seq": -1})
-            yield made
-            client.drop_database(made.database)
-    finally:
-        if engine is not None:
-            engine.stop()
+    with contextlib.ExitStack() as stack:
+        if not uri:
+            engine = Engine(oplog_max_entries=oplog_max_entries, sync_on_commit=False).start()
+            stack.callback(engine.stop)
+            uri = engine.uri
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="feedsvc-bench-"))
+        client = stack.enter_context(MongoClient[dict[str, Any]](uri))
+        made = Rig(uri, client, Path(directory))
+        stack.callback(client.drop_database, made.database)
+        made.documents.insert_one({"seq": -1})
+        yield made
 
 
 class Reader:
-    """A reader process. It says one line when it is ready and one when it has read all, then waits for its end."""
+    """A reader process; what it says, line by line, is in `bench.readers`."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -110,6 +108,17 @@ class Reader:
             raise RuntimeError(f"a reader ended with {self._process.wait()}")
         said: dict[str, Any] = json.loads(text)
         return said
+
+    def finish(self, count: int) -> None:
+        """Wait until it has read all. RuntimeError where the last change is not the last of `count`."""
+        last_seq = self.line()["last_seq"]
+        if last_seq != count - 1:
+            raise RuntimeError(f"the last change read is {last_seq}, not {count - 1}")
+
+    def arrivals(self) -> list[float]:
+        """The arrival times, after `finish`."""
+        times: list[float] = self.line()["times"]
+        return times
 
     def end(self) -> None:
         self._process.kill()
