@@ -1,0 +1,164 @@
+"""Numbered documents: a writer that inserts 0, 1, 2, ... and a client that must see each number once, in order.
+
+Everything random comes from a seed, so a failing run can be repeated: `NUMBERS_SEED=n pytest ...`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo import MongoClient
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, WebSocketException
+
+from tests.support.service import Service, make_jwt
+
+COLLECTION = "numbers"
+_RETRY_S = 0.05
+_SILENT_S = 60.0
+
+
+def seed() -> int:
+    return int(os.environ.get("NUMBERS_SEED", "0")) or random.randrange(1, 1 << 30)
+
+
+class Writer:
+    """A thread that inserts `total` numbered documents, about one in four in a transaction of up to ten."""
+
+    def __init__(self, uri: str, database: str, total: int, rng: random.Random) -> None:
+        self.written = 0
+        self.error: Exception | None = None
+        self._total = total
+        self._rng = rng
+        self._stop = threading.Event()
+        self._client: MongoClient[dict[str, Any]] = MongoClient(uri)
+        self._numbers = self._client[database][COLLECTION]
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        self._client.close()
+
+    def _run(self) -> None:
+        try:
+            while self.written < self._total and not self._stop.is_set():
+                count = min(self._total - self.written, self._rng.choice((1, 1, 1, self._rng.randint(2, 10))))
+                documents = [{"_id": self.written + offset} for offset in range(count)]
+                if count == 1:
+                    self._numbers.insert_one(documents[0])
+                else:
+                    with self._client.start_session() as session, session.start_transaction():
+                        for document in documents:
+                            self._numbers.insert_one(document, session=session)
+                self.written += count
+        except Exception as error:
+            self.error = error
+
+
+@dataclass
+class Reader:
+    """A client that is cut at random moments and goes on with its token, at the next instance in turn."""
+
+    services: Sequence[Service]
+    tenant: str
+    rng: random.Random
+    port_of: Callable[[Service], int] = field(default=lambda service: service.port)
+    got: list[int] = field(default_factory=list)
+    seen_ids: set[str] = field(default_factory=set)
+    repeated: int = 0
+    resyncs: list[dict[str, Any]] = field(default_factory=list)
+    drops: int = 0
+    refused: int = 0
+    token: str | None = None
+
+    async def read(self, total: int, drops: int) -> None:
+        """Read until `total` numbers came, with `drops` cuts spread over them."""
+        turn = 0
+        while len(self.got) < total:
+            turn += 1
+            left = total - len(self.got)
+            quota = (
+                left if self.drops >= drops else self.rng.randint(0, max(1, 2 * left // (drops - self.drops)))
+            )
+            try:
+                await self._one_connection(self.services[turn % len(self.services)], total, quota)
+            except (OSError, WebSocketException, InvalidHandshake):
+                self.refused += 1
+                await asyncio.sleep(_RETRY_S)
+
+    async def _one_connection(self, service: Service, total: int, quota: int) -> None:
+        url = f"ws://127.0.0.1:{self.port_of(service)}/v1/ws"
+        headers = {"Authorization": f"Bearer {make_jwt(self.tenant)}"}
+        async with connect(
+            url, additional_headers=headers, proxy=None, open_timeout=5, close_timeout=1
+        ) as socket:
+            request: dict[str, Any] = {"type": "subscribe", "id": "n", "topic": {"collection": COLLECTION}}
+            if self.token is not None:
+                request["resumeAfter"] = self.token
+            await socket.send(json.dumps(request))
+            while len(self.got) < total:
+                if quota <= 0 and self.token is not None:
+                    self.drops += 1
+                    socket.transport.abort()
+                    return
+                frame = json.loads(await asyncio.wait_for(socket.recv(), _SILENT_S))
+                quota -= self._take(frame)
+
+    def _take(self, frame: dict[str, Any]) -> int:
+        match frame["type"]:
+            case "event":
+                event = frame["event"]
+                if event["_id"] in self.seen_ids:
+                    self.repeated += 1
+                else:
+                    self.seen_ids.add(event["_id"])
+                    self.got.append(event["documentKey"]["_id"])
+                self.token = event["_id"]
+                return 1
+            case "subscribed" if "token" in frame:
+                self.token = frame["token"]
+            case "checkpoint":
+                (self.token,) = frame["tokens"].values()
+            case "resync" | "error":
+                self.resyncs.append(frame)
+                raise AssertionError(f"{frame} after {len(self.got)} numbers and {self.drops} drops")
+        return 0
+
+
+@contextlib.asynccontextmanager
+async def killed_and_restarted(
+    services: Sequence[Service], every_s: float, rng: random.Random
+) -> AsyncIterator[list[int]]:
+    """Kills one of the services with -9 every `every_s` or so and starts it again; yields the list of kills."""
+    kills: list[int] = []
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), every_s * rng.uniform(0.7, 1.3))
+                return
+            victim = rng.randrange(len(services))
+            kills.append(victim)
+            await asyncio.to_thread(services[victim].kill)
+            await asyncio.to_thread(services[victim].start)
+
+    task = asyncio.create_task(run())
+    try:
+        yield kills
+    finally:
+        stop.set()
+        await task
