@@ -47,7 +47,7 @@ class Stream:
     def remember(self, memory: Memory) -> None:
         if self.memory is not None and not self.memory.refused:
             self.older.append(self.memory)
-            del self.older[:-8]
+            del self.older[:-30]
         self.memory = memory
 
 
@@ -199,6 +199,8 @@ class Consumer:
     def _subscribed(self, stream: Stream, frame: dict[str, Any]) -> None:
         stream.topic_id = frame["topic"]
         stream.exact = frame["fidelity"]["membership"] == "exact"
+        if frame["resumed"] and stream.asked is not None and stream.asked.refused:
+            raise self._broken(stream, "resumed from what is not there")
         given = self._memory(stream, frame["token"]) if "token" in frame else None
         if frame["resumed"]:
             self._resumed(stream, given)
@@ -214,7 +216,7 @@ class Consumer:
 
     def _resumed(self, stream: Stream, given: Memory | None) -> None:
         asked = stream.asked
-        if asked is None or asked.refused or given is None:
+        if asked is None or given is None:
             raise self._broken(stream, "resumed from nothing")
         if asked.resume_token is None:
             if not given.position.same_as(asked.position):

@@ -17,8 +17,10 @@ _LATE_READ_S = 0.2
 class FaultySource(MemorySource):
     """`losses` counts the faults so far that lose a position: whoever was there may be told `resync`."""
 
-    def __init__(self, oplog: MemoryOplog, rng: Random, max_records: int) -> None:
+    def __init__(self, oplog: MemoryOplog, rng: Random, max_records: int, pace_s: float) -> None:
         super().__init__(oplog, max_records=max_records)
+        self.pace_s = pace_s
+        """How long a batch is on its way: so long its reader stands inside a transaction, say."""
         self.losses = 0
         self.last_loss = -1.0
         """When the last of them was raised, in seconds of the loop."""
@@ -33,13 +35,17 @@ class FaultySource(MemorySource):
     def fail_a_stream(self, error: SourceError) -> None:
         """The next read of one of the open streams fails: the live one, or one that catches up."""
         if self._streams:
-            self._rng.choice(self._streams).fault = error
+            self._one().fault = error
             self.oplog.wake()
 
     def delay_a_stream(self, seconds: float) -> None:
         """One of the open streams finds nothing for a while: it reads from another member than the others."""
         if self._streams:
-            self._rng.choice(self._streams).late_until = asyncio.get_running_loop().time() + seconds
+            self._one().late_until = asyncio.get_running_loop().time() + seconds
+
+    def _one(self) -> FaultyStream:
+        """Often the newest: those that catch up are soon done."""
+        return self._streams[-1] if self._rng.random() < 0.5 else self._rng.choice(self._streams)
 
     def fail_next_question(self, error: SourceError) -> None:
         """The next answer that is not a stream's is this error."""
@@ -50,6 +56,7 @@ class FaultySource(MemorySource):
         self._read_faults.clear()
         self._open_faults.clear()
         self._question_faults.clear()
+        self.pace_s = 0.0
         for stream in self._streams:
             stream.fault = None
             stream.late_until = 0.0
@@ -105,6 +112,8 @@ class FaultyStream:
             return Batch([])
         held, self._held = self._held, None
         batch = held or await self._inner.read()
+        if batch.changes and self._source.pace_s:
+            await asyncio.sleep(self._source.pace_s * self._rng.random())
         if self.fault is not None:
             self._source.count(self.fault)
             raise self.fault

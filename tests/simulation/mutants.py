@@ -1,6 +1,6 @@
-"""The mistakes of positions.md, each put into the real classes. The simulation must notice every one.
+"""The mistakes that positions.md lists, and some more, each put into the real classes. The simulation must notice all.
 
-One of that list is left out: the snapshot's position taken after its `find`. There are no snapshots yet.
+One of the list is left out: the snapshot's position taken after its `find`. There are no snapshots yet.
 """
 
 from __future__ import annotations
@@ -184,6 +184,54 @@ def locate_among_matched_records_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tail, "append", append)
 
 
+def boundary_found_at_a_floor_of_its_time(patch: pytest.MonkeyPatch) -> None:
+    """Rule 2: the head of that transaction may be below the ring."""
+    real = Ring.locate
+
+    def locate(self: Ring, position: Position) -> Location:
+        if position.is_boundary and position.cluster_time == self.floor.cluster_time:
+            return Found(self.floor_ordinal)
+        return real(self, position)
+
+    patch.setattr(Ring, "locate", locate)
+
+
+def resumed_before_progress(patch: pytest.MonkeyPatch) -> None:
+    """Rule 8: the first reply of a resumed stream proves nothing."""
+    patch.setattr(Places, "_progressed", lambda self, subscription: True)
+
+
+def catch_up_tail_trimmed_below_its_readers(patch: pytest.MonkeyPatch) -> None:
+    """Rule 12."""
+    patch.setattr(Tail, "slowest_cursor", lambda self: None)
+
+
+def no_pump_after_joining(patch: pytest.MonkeyPatch) -> None:
+    """Who joins a full catch-up tail waits for a batch that is never read; found by this simulation."""
+    real_join, real_pump = Places.join, Places.pump
+
+    def join(self: Places, tail: Tail, subscription: Subscription) -> bool:
+        with pytest.MonkeyPatch.context() as quiet:
+            quiet.setattr(
+                Places,
+                "pump",
+                lambda places, reader: None if reader is subscription else real_pump(places, reader),
+            )
+            return real_join(self, tail, subscription)
+
+    patch.setattr(Places, "join", join)
+
+
+def full_before_trimming(patch: pytest.MonkeyPatch) -> None:
+    """A catch-up tail stays full of what nobody needs any more; found by this simulation."""
+
+    def is_full(self: Placement, tail: Tail) -> bool:
+        limits = self._places.limits
+        return not tail.is_live and tail.over(limits.ring_records, limits.log_bytes)
+
+    patch.setattr(Placement, "is_full", is_full)
+
+
 MUTANTS: tuple[Mutant, ...] = (
     checkpoint_ahead_of_the_cursor,
     checkpoint_before_routing,
@@ -198,4 +246,9 @@ MUTANTS: tuple[Mutant, ...] = (
     waiters_resolved_by_time,
     ring_keyed_by_token_only,
     locate_among_matched_records_only,
+    boundary_found_at_a_floor_of_its_time,
+    resumed_before_progress,
+    catch_up_tail_trimmed_below_its_readers,
+    no_pump_after_joining,
+    full_before_trimming,
 )

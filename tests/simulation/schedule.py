@@ -148,7 +148,7 @@ class Schedule:
             (self._cut, 6),
             (self._resubscribe, 3),
             (self._stall, 3),
-            (self._forget, 2),
+            (self._forget, 4),
             (self._replace_instance, 1),
             (self._trim, 4 if self.trims else 0),
             (self._lag, 10 if self.lags else 0),

@@ -20,7 +20,7 @@ class LivelockError(Exception):
     """Tasks keep each other running, and time stands still."""
 
 
-_MOST_TURNS = 20_000
+_MOST_TURNS = 5_000
 
 
 class _Selector(selectors.SelectSelector):

@@ -54,8 +54,8 @@ class Figures(msgspec.Struct):
 class Instance:
     """One process of the service."""
 
-    def __init__(self, world: World, max_records: int) -> None:
-        self.source = FaultySource(world.oplog, world.rng, max_records)
+    def __init__(self, world: World, max_records: int, pace_s: float) -> None:
+        self.source = FaultySource(world.oplog, world.rng, max_records, pace_s)
         self.clock = WorkingClock(asyncio.get_running_loop(), world.rng, world.laziness)
         settings = HubSettings(
             policy=_POLICY,
@@ -116,7 +116,9 @@ class World:
         self.trace.append(f"{asyncio.get_running_loop().time():8.3f} {text}")
 
     def start_instance(self) -> Instance:
-        instance = Instance(self, self.rng.choice((1, 2, 3, 5, 8, 1000)))
+        instance = Instance(
+            self, self.rng.choice((1, 1, 2, 3, 5, 8, 1000)), self.rng.choice((0.0, 0.02, 0.2, 0.5))
+        )
         self.instances.append(instance)
         return instance
 
