@@ -39,6 +39,7 @@ class Writer:
         self._total = total
         self._rng = rng
         self._stop = threading.Event()
+        self._wrote = threading.Condition()
         self._client: MongoClient[dict[str, Any]] = MongoClient(uri)
         self._numbers = self._client[database][COLLECTION]
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -52,6 +53,11 @@ class Writer:
         self._thread.join(60)
         self._client.close()
 
+    def wait_for(self, count: int) -> None:
+        """Block until that many are written."""
+        with self._wrote:
+            assert self._wrote.wait_for(lambda: self.written >= count, timeout=120)
+
     def _run(self) -> None:
         try:
             while self.written < self._total and not self._stop.is_set():
@@ -63,7 +69,9 @@ class Writer:
                     with self._client.start_session() as session, session.start_transaction():
                         for document in documents:
                             self._numbers.insert_one(document, session=session)
-                self.written += count
+                with self._wrote:
+                    self.written += count
+                    self._wrote.notify_all()
         except Exception as error:
             self.error = error
 

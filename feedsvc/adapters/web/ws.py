@@ -83,6 +83,8 @@ class WebSocketFeed:
         self._report("connection.opened", connection_id, {})
         try:
             client.start(claims)
+            if self._lifecycle.draining:  # it began while this upgrade was checked
+                client.close("going_away")
             code, reason = await _read(receive, client.receive, connection)
         finally:
             client.transport_closed()
