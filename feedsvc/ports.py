@@ -24,7 +24,14 @@ class SourceError(Exception):
 
 
 class SourceUnavailable(SourceError):
-    """Try again from the same position after a backoff (network, election, killed cursor)."""
+    """Try again from the same position after a backoff (network, election, killed cursor).
+
+    `reached` is False where no server was there to be asked, so that trying again costs nobody anything.
+    """
+
+    def __init__(self, message: str, code: int | None = None, *, reached: bool = True) -> None:
+        super().__init__(message, code)
+        self.reached = reached
 
 
 class PositionLost(SourceError):

@@ -1,4 +1,4 @@
-"""What is known of the MongoDB deployment beside its changes: identity, image settings, oplog window.
+"""What is known of the MongoDB deployment beside its changes: identity, pulse, image settings.
 
 Answers are cached and asked for once at a time, so that a storm of subscribers costs the database one question.
 """
@@ -11,13 +11,11 @@ from collections.abc import Callable
 from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import source_id
-from feedsvc.ports import ChangeSource, Clock, OplogWindow, SourceError
-from feedsvc.runtime.backoff import Backoff
+from feedsvc.ports import ChangeSource, Clock, SourceError
+from feedsvc.runtime.pulse import BEAT_S, Pulse
 
 IMAGES_FRESH_S = 10.0
 """How long an answer about a collection's images is used; a topic keeps the mode it was opened with."""
-WINDOW_EVERY_S = 30.0
-SUSPECTED_EVERY_S = 1.0
 ANSWER_WITHIN_S = 10.0
 _MAX_CACHED = 10_000
 
@@ -42,12 +40,10 @@ class Deployment:
         self._images: dict[Namespace, tuple[float, bool]] = {}
         self._asking: dict[Namespace, asyncio.Task[bool]] = {}
         self.identified = asyncio.Event()
-        self.window: OplogWindow | None = None
+        self.pulse = Pulse(source, clock)
         self.failure: str | None = None
-        self.answered_at: float | None = None
-        """Monotonic seconds of the last answer to a question of `run`."""
+        """Why the last question of `run` was not answered."""
         self._source: bytes | None = None
-        self._suspected = asyncio.Event()
 
     @property
     def source(self) -> bytes:
@@ -56,39 +52,23 @@ class Deployment:
         return self._source
 
     async def run(self, closing: asyncio.Event) -> None:
-        """Ask for the identity until it is known, then for the oplog window now and then, until `closing`."""
-        backoff = Backoff(self._random)
+        """Ask for the identity until it is known, and feel the pulse, until `closing`."""
         while not closing.is_set():
             try:
                 if self._source is None:
                     self._source = source_id(await self._port.identity(), self._epoch, self._level)
                     self.identified.set()
-                self.window = await self._port.oplog_window()
+                await self.pulse.beat()
                 self.failure = None
-                self.answered_at = self._clock.monotonic()
-                backoff.reset()
-                wait_s = WINDOW_EVERY_S
             except Exception as error:
                 # Not only SourceError: this task must outlive a fault of the driver, or nobody could subscribe again.
                 self.failure = f"{type(error).__name__}: {error}"
-                wait_s = backoff.next_s()
-            await self._pause(wait_s, closing)
+            try:
+                async with asyncio.timeout(BEAT_S * (0.8 + 0.2 * self._random())):
+                    await closing.wait()
+            except TimeoutError:
+                continue
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
-
-    def suspect(self) -> None:
-        """A change stream does not answer: ask MongoDB soon, to learn whether it does."""
-        self._suspected.set()
-
-    async def _pause(self, seconds: float, closing: asyncio.Event) -> None:
-        """Until closing, or until `seconds` are over; a suspicion shortens them to `SUSPECTED_EVERY_S`."""
-        self._suspected.clear()
-        loop = asyncio.get_running_loop()
-        waits = [loop.create_task(event.wait()) for event in (closing, self._suspected)]
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if self._suspected.is_set():
-            await asyncio.wait(waits[:1], timeout=min(seconds, SUSPECTED_EVERY_S))
-        for wait in waits:
-            wait.cancel()
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""

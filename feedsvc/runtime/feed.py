@@ -14,6 +14,7 @@ from feedsvc.core.placement import Placement
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
 from feedsvc.runtime.backoff import Backoff
+from feedsvc.runtime.pulse import Pulse
 from feedsvc.runtime.tail import CatchUpReader, LiveReader, Readers
 
 
@@ -66,9 +67,18 @@ class Feed:
         """Seconds without a subscription."""
         return 0.0 if self.idle_since is None else now - self.idle_since
 
-    def stalled(self, now: float, stall_after_s: float) -> bool:
+    def silent(self, now: float, stall_after_s: float) -> bool:
         """Whether the upstream has not answered for too long, or has never answered."""
         return now - self.live.health.last_read > stall_after_s
+
+    def frozen(self, now: float, stall_after_s: float, pulse: Pulse) -> bool:
+        """Whether the upstream answers, but stands before an entry that was known `stall_after_s` ago already: its
+        member is cut off, or the majority point does not move. A reader that is behind and moves is not frozen."""
+        live, after_s = self.placement.live, max(stall_after_s, pulse.settles_s)
+        if live is None or now - self.live.health.moved < after_s:
+            return False
+        entry = pulse.known_at(now - after_s)
+        return entry is not None and live.head.cluster_time < entry
 
     def lag_s(self) -> float:
         """How far the live tail is behind, in seconds: the age of its head, or of its last answer when idle."""
@@ -90,6 +100,7 @@ class Feed:
         try:
             await readers.pause(self._catch_up_window_s)
             while not readers.closing.is_set() and self.placement.next_opening() is not None:
+                await readers.pause(self._backoff.first_s(readers.clock.monotonic()))
                 await self._slots.acquire()
                 start = self.placement.next_opening()
                 if start is None or readers.closing.is_set():

@@ -145,7 +145,7 @@ class Hub:
         return self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
 
     def window_seconds(self) -> int | None:
-        window = self.deployment.window
+        window = self.deployment.pulse.window
         return None if window is None else window.seconds
 
     def stalled(self, topic: Topic) -> bool:
@@ -156,10 +156,19 @@ class Hub:
         return [scope for scope in self._stalled if self.feeds[scope].placement.subscriptions]
 
     def answers_but_not_here(self) -> bool:
-        """Whether MongoDB answered a question after a change stream in use had stopped answering."""
-        answered_at = self.deployment.answered_at
-        return answered_at is not None and any(
-            answered_at > self._stalled[scope] for scope in self.failing_tails()
+        """Whether MongoDB answered a question that was put after a change stream in use had stopped answering.
+
+        A frozen majority point is not meant: its streams answer, and every instance sees the same.
+        """
+        answered_at, now = self.deployment.pulse.answered_at, self._clock.monotonic()
+        return (
+            answered_at is not None
+            and self.deployment.failure is None
+            and any(
+                answered_at > self._stalled[scope]
+                and self.feeds[scope].silent(now, self.limits.stall_after_s)
+                for scope in self.failing_tails()
+            )
         )
 
     def lag_ms(self, topic: Topic) -> int:
@@ -272,9 +281,11 @@ class Hub:
         while not self._closing.is_set():
             now = self._clock.monotonic()
             for scope, feed in list(self.feeds.items()):
-                self._note_stall(scope, feed, feed.stalled(now, self.limits.stall_after_s))
-                if scope in self._stalled:
-                    self.deployment.suspect()
+                stall_after_s = self.limits.stall_after_s
+                stalled = feed.silent(now, stall_after_s) or feed.frozen(
+                    now, stall_after_s, self.deployment.pulse
+                )
+                self._note_stall(scope, feed, stalled)
                 if feed.idle_s(now) > self.limits.tail_linger_s:
                     self._end(scope)
             try:

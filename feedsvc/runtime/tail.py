@@ -9,12 +9,16 @@ What can fail, and what follows:
 =====================  ==========================================  ==============================================
 raised by the source   live tail                                   catch-up tail
 =====================  ==========================================  ==============================================
-SourceUnavailable      backoff, reopen after the head              backoff, reopen after its head
+SourceUnavailable      reopen after the head                       reopen after its head
 PositionLost           reopen at now, located are lost (rule 4)    rule 13: lost, or queued again
 EventUnavailable       as PositionLost: `event_unavailable`        the same
-SourceRefused          backoff (slow), reopen after the head       backoff, reopen after its head
+SourceRefused          reopen after the head                       reopen after its head
 anything else          logged; reopen at now                       logged; its subscriptions are lost
 =====================  ==========================================  ==============================================
+
+Each of them is followed by a wait (`runtime.backoff`): one series for the live tail, one for all catch-up tails of the
+scope. A position that is lost is never opened again, and the readers are the only ones that resume anything: the
+driver's own attempts are switched off.
 """
 
 from __future__ import annotations
@@ -48,9 +52,11 @@ Report = Callable[[str, Mapping[str, object]], None]
 
 
 class ReaderHealth(msgspec.Struct):
-    """What is known of one reader. Times are monotonic seconds; `caught_up`: the last read found nothing more."""
+    """What is known of one reader. Times are monotonic seconds; `moved` is when its tail's head last did; `caught_up`:
+    the last read found nothing more."""
 
     last_read: float
+    moved: float
     caught_up: bool = True
     error: str | None = None
 
@@ -138,7 +144,8 @@ class LiveReader:
         self._readers = readers
         self._backoff = Backoff(readers.random)
         self._lost: str | None = None
-        self.health = ReaderHealth(last_read=readers.clock.monotonic())
+        now = readers.clock.monotonic()
+        self.health = ReaderHealth(last_read=now, moved=now)
 
     async def run(self) -> None:
         """Until closing. Never raises but for cancellation of the whole process."""
@@ -146,31 +153,30 @@ class LiveReader:
         while not readers.closing.is_set():
             try:
                 await self._read_on()
-            except (PositionLost, EventUnavailable) as error:
-                self._lost = "history_lost" if isinstance(error, PositionLost) else "event_unavailable"
-                self._note(error)
-            except SourceError as error:
-                self._note(error)
             except Exception as error:
-                self._lost = "history_lost"
+                if isinstance(error, EventUnavailable):
+                    self._lost = "event_unavailable"
+                elif isinstance(error, PositionLost) or not isinstance(error, SourceError):
+                    self._lost = "history_lost"
                 self._note(error)
-            else:
-                continue
-            await readers.pause(self._backoff.next_s())
+                await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
 
     async def _read_on(self) -> None:
         """Open where the tail stands and read until the stream ends or fails."""
-        readers = self._readers
+        readers, health = self._readers, self.health
         stream, tail = await self._open()
+        opened = readers.clock.monotonic()
         try:
             while not readers.closing.is_set():
                 batch = await readers.read(stream)
-                self.health.last_read = readers.clock.monotonic()
-                self.health.caught_up = batch.boundary is not None or not batch.changes
-                self.health.error = None
+                now = health.last_read = readers.clock.monotonic()
+                health.caught_up = batch.boundary is not None or not batch.changes
+                health.error = None
+                self._backoff.healthy(opened, now)
+                before = tail.head
                 await readers.step(tail, batch)
-                if batch.changes or batch.boundary is not None:
-                    self._backoff.reset()
+                if tail.head is not before:
+                    health.moved = now
                 if batch.ended:
                     return
         finally:
@@ -190,6 +196,7 @@ class LiveReader:
                 placement.live_lost(start, self._lost or "history_lost")
                 readers.metrics.count("live_tails_lost")
         self._lost = None
+        self.health.moved = readers.clock.monotonic()
         tail = placement.live
         assert tail is not None
         return stream, tail
@@ -229,25 +236,23 @@ class CatchUpReader:
             try:
                 if await self._read_on():
                     return
-                continue
-            except PositionLost as error:
-                await self._give_up("token_expired", history=error.history)
-                return
-            except EventUnavailable:
-                await self._give_up("event_unavailable", history=False)
+            except (PositionLost, EventUnavailable) as error:
+                self._backoff.given_up(error)
+                await self._give_up(error)
                 return
             except SourceError as error:
                 readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
                 if self._tail is None:
-                    await readers.pause(self._backoff.next_s())
+                    await readers.pause(self._backoff.given_up(error))
                     return
+                await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
             except Exception as error:
                 readers.report(
                     "catch_up.broken", {"scope": readers.scope, "error": f"{type(error).__name__}: {error}"}
                 )
-                await self._give_up("event_unavailable", history=False)
+                self._backoff.given_up(error)
+                await self._give_up(error)
                 return
-            await readers.pause(self._backoff.next_s())
 
     async def _read_on(self) -> bool:
         """Open and read until nobody is left (True) or the stream ended behind an invalidate (False: open again)."""
@@ -255,6 +260,7 @@ class CatchUpReader:
         if self._tail is not None:
             self._start = self._tail.head
         stream = await readers.source.open(readers.scope, self._start)
+        opened, answered = readers.clock.monotonic(), False
         try:
             if self._tail is None:
                 async with readers.lock:
@@ -263,14 +269,16 @@ class CatchUpReader:
             tail = self._tail
             while not readers.closing.is_set():
                 if placement.close_catch_up(tail):
+                    if answered:
+                        self._backoff.reset()
                     return True
                 if placement.is_full(tail):
                     await self._wait_for_room(tail)
                     continue
                 batch = await readers.read(stream)
+                answered = True
+                self._backoff.healthy(opened, readers.clock.monotonic())
                 await readers.step(tail, batch)
-                if batch.changes or batch.boundary is not None:
-                    self._backoff.reset()
                 if batch.ended:
                     return False
             return True
@@ -291,7 +299,9 @@ class CatchUpReader:
             if tail.slowest_cursor() != before:
                 return
 
-    async def _give_up(self, reason: str, *, history: bool) -> None:
+    async def _give_up(self, error: Exception) -> None:
+        reason = "token_expired" if isinstance(error, PositionLost) else "event_unavailable"
+        history = isinstance(error, PositionLost) and error.history
         self._readers.metrics.count("catch_up_tails_lost", reason=reason)
         async with self._readers.lock:
             self._readers.placement.catch_up_lost(self._start, self._tail, reason, history=history)

@@ -15,6 +15,7 @@ from pymongo.errors import (
     NetworkTimeout,
     OperationFailure,
     ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
 )
 
 from feedsvc.adapters.mongo.errors import EVENT_CODES, POSITION_CODES, REFUSED_CODES, classify
@@ -83,6 +84,23 @@ def test_the_code_and_its_name_are_kept() -> None:
     found = classify(reply(13, codeName="Unauthorized"))
     assert found.code == 13
     assert "Unauthorized (code 13)" in str(found)
+
+
+@pytest.mark.parametrize(
+    "error, reached",
+    [
+        (ServerSelectionTimeoutError(SECRET), False),
+        (WaitQueueTimeoutError(SECRET), False),
+        (AutoReconnect(SECRET), True),
+        (NetworkTimeout(SECRET), True),
+        (CursorNotFound(SECRET, 43), True),
+    ],
+)
+def test_only_where_no_server_was_found_none_was_asked(error: Exception, reached: bool) -> None:
+    """What may have reached a server counts as an open."""
+    found = classify(error)
+    assert isinstance(found, SourceUnavailable)
+    assert found.reached == reached
 
 
 def test_no_code_means_two_things() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from feedsvc.core.limits import Limits
 from feedsvc.ports import Claims, PositionLost
+from feedsvc.runtime import backoff
 from feedsvc.runtime import client as client_module
 from feedsvc.testing import MemorySource, MemoryVerifier
 from tests.runtime.world import DATABASE, World, claims, running, until, verifier
@@ -345,8 +346,9 @@ async def test_a_token_of_another_topic_is_a_resync() -> None:
         await peer.frame("live")
 
 
-async def test_repeated_resyncs_ask_to_wait_longer() -> None:
+async def test_repeated_resyncs_ask_to_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """`retryAfterMs` grows with each resync of a topic on a connection."""
+    monkeypatch.setattr(backoff, "WAITS_S", (0.0,))
     async with running() as world:
         peer = await world.signed_in()
         await peer.subscribed()

@@ -77,8 +77,8 @@ async def test_the_source_is_known_once_identified() -> None:
     async with run(deployment):
         await deployment.ready()
         assert deployment.source == source_id("memory", "e1", "collection")
-        await until(lambda: deployment.window is not None)
-        assert deployment.window == await source.oplog_window()
+        await until(lambda: deployment.pulse.window is not None)
+        assert deployment.pulse.window == await source.oplog_window()
 
 
 @pytest.mark.parametrize("fault", [SourceUnavailable("down"), SourceRefused("no"), RuntimeError("a bug")])
@@ -92,7 +92,7 @@ async def test_a_failure_is_asked_again(fault: Exception) -> None:
         assert str(fault) in deployment.failure
         await deployment.ready()
         await until(lambda: deployment.failure is None)
-    assert source.asked[:3] == ["identity", "identity", "window"]
+    assert source.asked[:3] == ["identity", "identity", "time"]
 
 
 async def test_waiting_for_the_identity_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from pymongo.errors import (
     InvalidURI,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
+    WaitQueueTimeoutError,
 )
 
 from feedsvc.ports import EventUnavailable, PositionLost, SourceError, SourceRefused, SourceUnavailable
@@ -93,7 +95,9 @@ def classify(error: Exception) -> SourceError:
     if isinstance(error, BSONError):
         return EventUnavailable("an event is not valid BSON")
     if isinstance(error, ConnectionFailure):
-        return SourceUnavailable(f"MongoDB does not answer ({type(error).__name__})")
+        # Neither a server nor a connection was found; any other failure may have reached one.
+        reached = not isinstance(error, ServerSelectionTimeoutError | WaitQueueTimeoutError)
+        return SourceUnavailable(f"MongoDB does not answer ({type(error).__name__})", reached=reached)
     if isinstance(error, ConfigurationError | InvalidURI):
         return SourceRefused(
             "the MongoDB URI or its options are not valid, or its host name does not resolve"
