@@ -49,6 +49,7 @@ _PREFIXED_BYTES = {
     0x0C: 16,  # DBPointer: a string and an ObjectId
 }
 _REGEX = 0x0B
+_SPLIT = b"\x03splitEvent\0"
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -89,7 +90,7 @@ class RawEvent(RawBSONDocument):
 def read_envelope(raw: bytes) -> Envelope:
     """The envelope of an event's BSON. Raises an exception of `bson`, LookupError, ValueError or `struct.error`
     where it is missing or malformed; the body around it is not looked at."""
-    places = _places(raw)
+    places = element_places(raw)
     start = _start(places[b"operationType"], _STRING)
     operation = raw[start + 4 : start + 3 + _INT32.unpack_from(raw, start)[0]].decode()
     increment, time = _TIMESTAMP.unpack_from(raw, _start(places[b"clusterTime"], _TIME))
@@ -102,8 +103,21 @@ def read_envelope(raw: bytes) -> Envelope:
     )
 
 
-def _places(raw: bytes) -> dict[bytes, tuple[int, int]]:
-    """BSON type and offset of the value of each top-level element."""
+def read_fragment(raw: bytes) -> tuple[int, int] | None:
+    """Number (from 1) and count of the fragments, where an event is a piece of a larger one. Raises as
+    `read_envelope`."""
+    if _SPLIT not in raw:
+        return None
+    places = element_places(raw)
+    if b"splitEvent" not in places:
+        return None  # the name of a field further in
+    split = bson.decode(_document(raw, places[b"splitEvent"]))
+    number, count = split["fragment"], split["of"]
+    return None if count == 1 else (number, count)
+
+
+def element_places(raw: bytes) -> dict[bytes, tuple[int, int]]:
+    """BSON type and offset of the value of each top-level element, by name and in order."""
     places = {}
     position, end = 4, len(raw) - 1
     while position < end:
