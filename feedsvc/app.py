@@ -129,7 +129,9 @@ class Service:
         self._limits = limits
         clock = SystemClock()
         self._source = MongoSource(
-            settings.mongodb_uri.reveal(), max_streams=limits.max_tails + limits.catch_up_tails
+            settings.mongodb_uri.reveal(),
+            driver=settings.mongo_driver,
+            max_streams=limits.max_tails + limits.catch_up_tails,
         )
         self._metrics = PrometheusMetrics(__version__)
         self._metrics.on_scrape(self._measure)

@@ -132,6 +132,17 @@ def test_check_of_a_usable_configuration_prints_the_warnings_and_exits_with_0(
     assert "FEEDSVC_JWT_AUDIENCE" in err
 
 
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("verb", ["serve", "check"])
+def test_motor_that_is_not_installed_is_a_problem(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEEDSVC_MONGO_DRIVER", "motor")
+    monkeypatch.setitem(sys.modules, "motor", None)
+    assert main([verb]) == 2
+    assert "problem: FEEDSVC_MONGO_DRIVER: motor is not installed" in capsys.readouterr().err
+
+
 async def test_jwt_prints_a_valid_jwt_and_nothing_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -380,6 +380,18 @@ def test_tail_scope() -> None:
     assert any("FEEDSVC_TAIL_SCOPE" in warning for warning in chosen.warnings)
 
 
+def test_motor_must_be_installed() -> None:
+    """Only the driver that is chosen is asked for."""
+
+    def found(driver: str) -> list[str]:
+        environ = GOOD | {"FEEDSVC_MONGO_DRIVER": driver}
+        return check_report(environ, read_file=read_file, is_installed=lambda package: False)[0]
+
+    assert found("pymongo") == []
+    (problem,) = found("motor")
+    assert problem.startswith("FEEDSVC_MONGO_DRIVER: motor is not installed")
+
+
 def test_warnings() -> None:
     """Unchecked issuers and audiences, open collections and misspelt names are told, and start nevertheless."""
     variables = {"FEEDSVC_PORTT": "1", "FEEDSVC_JWT_AUDIENCE_FILE": "x", "FEEDSVC_TEST_MONGODB_URI": "x"}

@@ -7,7 +7,8 @@ never shown, is `environment.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,13 @@ MongoDriver = Literal["pymongo", "motor"]
 
 _DRIVERS: tuple[MongoDriver, ...] = ("pymongo", "motor")
 _SCOPES: tuple[ScopeLevel, ...] = ("collection", "database", "deployment")
+
+IsInstalled = Callable[[str], bool]
+"""Whether a package can be imported."""
+
+
+def is_installed(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 class SettingsError(ValueError):
@@ -57,6 +65,7 @@ def load_settings(
     *,
     read_file: ReadFile = read_limited,
     key_problems: KeyProblems | None = None,
+    is_installed: IsInstalled = is_installed,
 ) -> Settings:
     """The settings of an environment. Raises `SettingsError`.
 
@@ -90,6 +99,10 @@ def load_settings(
             f"FEEDSVC_TAIL_SCOPE: {tail_scope} with one database per tenant takes tails per tenant (FEEDSVC_MAX_TAILS)"
         )
     driver = environment.choice("FEEDSVC_MONGO_DRIVER", _DRIVERS, _DRIVERS[0])
+    if driver == "motor" and not is_installed(driver):
+        environment.problem(
+            "FEEDSVC_MONGO_DRIVER", "motor is not installed: it is the optional extra `motor` of feedsvc"
+        )
     environment.warnings += unknown_name_warnings(environ)
     if environment.problems or policy is None:
         raise SettingsError(environment.problems, environment.warnings)
@@ -115,10 +128,13 @@ def check_report(
     *,
     read_file: ReadFile = read_limited,
     key_problems: KeyProblems | None = None,
+    is_installed: IsInstalled = is_installed,
 ) -> tuple[list[str], list[str]]:
     """(problems, warnings) of a configuration, for `feedsvc check`. Arguments as for `load_settings`."""
     try:
-        settings = load_settings(environ, read_file=read_file, key_problems=key_problems)
+        settings = load_settings(
+            environ, read_file=read_file, key_problems=key_problems, is_installed=is_installed
+        )
     except SettingsError as error:
         return error.problems, error.warnings
     return [], list(settings.warnings)

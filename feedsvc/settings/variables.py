@@ -93,7 +93,11 @@ VARIABLES: tuple[Variable, ...] = (
         "`collection`, `database` or `deployment`; by default `deployment` where the policy's database holds "
         "`{tenant}`, else `collection`.",
     ),
-    Variable("FEEDSVC_MONGO_DRIVER", "`pymongo`", "`pymongo` or `motor`."),
+    Variable(
+        "FEEDSVC_MONGO_DRIVER",
+        "`pymongo`",
+        "`pymongo` or `motor`, which must be installed (extra `motor`). See below.",
+    ),
 )
 
 

@@ -21,6 +21,12 @@ AWAIT_S = 0.1
 DRIVERS: tuple[Driver, ...] = get_args(Driver)
 
 
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    name: Driver = request.param
+    return name
+
+
 class World(Protocol):
     """A database to write into and a source that reads it. `database` is fresh; "elsewhere" is another one."""
 

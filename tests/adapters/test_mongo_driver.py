@@ -1,17 +1,22 @@
-"""The source as a whole: what is refused, what is unavailable, and that no answer shows the URI."""
+"""The source as a whole, with each driver: what is refused, what is unavailable, and that no answer shows the URI."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from feedsvc.adapters.mongo import MongoSource
+from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import SourceError, SourceRefused, SourceUnavailable
 from tests.support.engine import Engine, forget_driver_sockets
 
+PATIENCE_S = 10
 NOBODY = "mongodb://user:hunter2@127.0.0.1:1/?directConnection=true"
 
 
@@ -22,16 +27,16 @@ def standalone() -> Iterator[Engine]:
     engine.stop()
 
 
-async def test_a_standalone_is_refused_with_the_reason(standalone: Engine) -> None:
-    source = MongoSource(standalone.uri, max_streams=1)
+async def test_a_standalone_is_refused_with_the_reason(driver: Driver, standalone: Engine) -> None:
+    source = MongoSource(standalone.uri, driver=driver, max_streams=1)
     await source.start()
     with pytest.raises(SourceRefused, match="replica set"):
         await source.identity()
     await source.close()
 
 
-async def test_the_identity_is_the_replica_set(engine: Engine) -> None:
-    source = MongoSource(engine.uri, max_streams=1)
+async def test_the_identity_is_the_replica_set(driver: Driver, engine: Engine) -> None:
+    source = MongoSource(engine.uri, driver=driver, max_streams=1)
     await source.start()
     assert await source.identity() == "secantus"
     await source.close()
@@ -40,16 +45,16 @@ async def test_the_identity_is_the_replica_set(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "uri", ["mongodb://user:hunter2@", "http://user:hunter2@host", "mongodb://host/?maxPoolSize=x"]
 )
-async def test_a_bad_uri_is_refused_without_repeating_it(uri: str) -> None:
+async def test_a_bad_uri_is_refused_without_repeating_it(driver: Driver, uri: str) -> None:
     with pytest.raises(SourceError) as caught:
-        await MongoSource(uri, max_streams=1).start()
+        await MongoSource(uri, driver=driver, max_streams=1).start()
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_a_server_that_is_not_there_is_unavailable(driver: Driver) -> None:
     """Starting does not wait for it; every call says so, without the URI."""
-    source = MongoSource(NOBODY, max_streams=1, server_selection_s=0.1)
+    source = MongoSource(NOBODY, driver=driver, max_streams=1, server_selection_s=0.1)
     await source.start()
     scope = TailScope("collection", "d", "c")
     for call in (
@@ -66,17 +71,19 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
     forget_driver_sockets()
 
 
-async def test_before_start_nothing_is_available() -> None:
-    source = MongoSource(NOBODY, max_streams=1)
+async def test_before_start_nothing_is_available(driver: Driver) -> None:
+    source = MongoSource(NOBODY, driver=driver, max_streams=1)
     with pytest.raises(SourceUnavailable):
         await source.operation_time()
     await source.close()
 
 
 @pytest.mark.parametrize("database", ["admin", "local", "config", ""])
-async def test_a_namespace_that_cannot_be_watched_is_no_batch(engine: Engine, database: str) -> None:
+async def test_a_namespace_that_cannot_be_watched_is_no_batch(
+    driver: Driver, engine: Engine, database: str
+) -> None:
     """Whatever the server or the driver says to it, it is a `SourceError`."""
-    source = MongoSource(engine.uri, max_streams=1, await_s=0.1)
+    source = MongoSource(engine.uri, driver=driver, max_streams=1, await_s=0.1)
     await source.start()
     if database == "":
         with pytest.raises(SourceError):
@@ -90,15 +97,53 @@ async def test_a_namespace_that_cannot_be_watched_is_no_batch(engine: Engine, da
     await source.close()
 
 
-async def test_streams_and_reads_do_not_share_a_pool(engine: Engine) -> None:
-    """As many streams as allowed, all waiting, leave the other calls unhindered."""
-    source = MongoSource(engine.uri, max_streams=8, await_s=5.0)
+async def test_streams_that_wait_hold_nothing_up(driver: Driver, engine: Engine, fresh_database: str) -> None:
+    """As many streams as allowed, more than Motor's pool has threads, all waiting: the other calls finish meanwhile,
+    and the last stream delivers at once (SRC-12)."""
+    count = 5 * (os.cpu_count() or 1) + 2
+    source = MongoSource(engine.uri, driver=driver, max_streams=count, await_s=8.0)
     await source.start()
     now = boundary(await source.operation_time())
-    streams = [await source.open(TailScope("collection", "pool", f"c{index}"), now) for index in range(8)]
-    assert await source.operation_time() >= now.cluster_time
-    assert await source.oplog_window() is not None
-    for stream in streams:
-        engine.client["pool"]["c0"].insert_one({})
-        await stream.close()
+    names = [f"c{number}" for number in range(count)]
+    streams = [await source.open(TailScope("collection", fresh_database, name), now) for name in names]
+    async with asyncio.timeout(4.0):
+        assert await source.operation_time() >= now.cluster_time
+        assert await source.oplog_window() is not None
+        assert not (await source.describe(fresh_database, names[0])).images
+        engine.client[fresh_database][names[-1]].insert_one({"_id": 1})
+        while not (changes := (await streams[-1].read()).changes):
+            pass
+    assert [change.operation for change in changes] == ["insert"]
+    for name in names:
+        engine.client[fresh_database][name].insert_one({})
+    await asyncio.gather(*(stream.close() for stream in streams))
     await source.close()
+
+
+async def test_closing_does_not_wait_for_a_server_that_hangs(driver: Driver) -> None:
+    """Neither for the goodbyes nor for a stream that was left open."""
+    engine = Engine().start()
+    source = MongoSource(engine.uri, driver=driver, max_streams=1, await_s=0.5)
+    await source.start()
+    stream = await source.open(TailScope("deployment"), boundary(await source.operation_time()))
+    await stream.read()
+    await asyncio.gather(*(source.operation_time() for _ in range(3)))
+    engine.pause()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await source.close()
+            await stream.close()
+    finally:
+        engine.resume()
+        engine.stop()
+
+
+async def test_motor_that_is_not_installed_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "motor" or name == "feedsvc.adapters.mongo.motor_clients":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "motor", None)
+    with pytest.raises(SourceRefused, match="extra `motor`"):
+        await MongoSource(NOBODY, driver="motor", max_streams=1).start()

@@ -19,6 +19,7 @@ from bson import Timestamp
 from pymongo.errors import AutoReconnect, OperationFailure
 
 from feedsvc.adapters.mongo import MongoSource
+from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import BUFFER_BYTES, BUFFER_CHANGES, MongoStream
@@ -206,7 +207,7 @@ from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 
 async def main():
-    source = MongoSource(sys.argv[1], max_streams=1, await_s=0.1)
+    source = MongoSource(sys.argv[1], driver=sys.argv[2], max_streams=1, await_s=0.1)
     await source.start()
     start = boundary(await source.operation_time())
     await (await source.open(TailScope("deployment"), start)).read()
@@ -215,18 +216,19 @@ asyncio.run(main())
 """
 
 
-def test_a_loop_ends_though_a_stream_is_open(mongodb_uri: str) -> None:
-    """The same with the real driver: a process that is left by an exception must end."""
-    subprocess.run([sys.executable, "-c", LEAVES_A_STREAM_OPEN, mongodb_uri], timeout=PATIENCE_S, check=True)
+def test_a_loop_ends_though_a_stream_is_open(driver: Driver, mongodb_uri: str) -> None:
+    """The same with a real driver: a process that is left by an exception must end."""
+    command = [sys.executable, "-c", LEAVES_A_STREAM_OPEN, mongodb_uri, driver]
+    subprocess.run(command, timeout=PATIENCE_S, check=True)
 
 
 # A server that fails
 
 
 @asynccontextmanager
-async def own_engine() -> AsyncIterator[tuple[Engine, MongoSource]]:
+async def own_engine(driver: Driver) -> AsyncIterator[tuple[Engine, MongoSource]]:
     engine = Engine().start()
-    source = MongoSource(engine.uri, max_streams=2, await_s=0.1, server_selection_s=0.5)
+    source = MongoSource(engine.uri, driver=driver, max_streams=2, await_s=0.1, server_selection_s=0.5)
     await source.start()
     yield engine, source
     await source.close()
@@ -234,9 +236,9 @@ async def own_engine() -> AsyncIterator[tuple[Engine, MongoSource]]:
     forget_driver_sockets()
 
 
-async def test_a_crash_is_survived_from_the_same_position() -> None:
+async def test_a_crash_is_survived_from_the_same_position(driver: Driver) -> None:
     """Killed and started again: the read fails as unavailable, and the position opens as if nothing had been."""
-    async with own_engine() as (engine, source):
+    async with own_engine(driver) as (engine, source):
         scope = TailScope("collection", "d", "c")
         start = boundary(await source.operation_time())
         engine.client.d.c.insert_many([{"_id": 1}, {"_id": 2}])
@@ -254,8 +256,8 @@ async def test_a_crash_is_survived_from_the_same_position() -> None:
         await again.close()
 
 
-async def test_closing_does_not_wait_for_a_frozen_server() -> None:
-    async with own_engine() as (engine, source):
+async def test_closing_does_not_wait_for_a_frozen_server(driver: Driver) -> None:
+    async with own_engine(driver) as (engine, source):
         stream = await source.open(TailScope("deployment"), boundary(await source.operation_time()))
         await stream.read()
         engine.pause()

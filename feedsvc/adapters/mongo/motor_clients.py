@@ -22,12 +22,9 @@ from typing import Any, TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from feedsvc.adapters.mongo.clients import POOL_HEADROOM, Reads, Upstream, watched
+from feedsvc.adapters.mongo.clients import CLOSE_S, POOL_HEADROOM, Reads, Upstream, watched
 from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.core.changes import TailScope
-
-_CLOSE_S = 1.0
-"""How long closing may talk to a server that does not answer, before its connections are interrupted."""
 
 T = TypeVar("T")
 
@@ -68,7 +65,7 @@ class MotorClients:
         closing = self._on_thread(client.close)
         done = False
         while not done:
-            done = bool((await asyncio.wait({closing}, timeout=_CLOSE_S))[0])
+            done = bool((await asyncio.wait({closing}, timeout=CLOSE_S))[0])
             for pool in pools:
                 for context in tuple(pool.active_contexts):
                     context.cancel()
