@@ -166,7 +166,10 @@ _TABLE: tuple[Limit, ...] = (
         "count",
         "Sockets without credentials, in all; they have no tenant to charge.",
     ),
-    Limit("pending_frames", 256, "count", "Frames behind the first `auth` that wait for its answer."),
+    Limit("pending_frames", 256, "count", "Frames behind an unanswered `auth` or `subscribe`."),
+    Limit(
+        "pending_bytes", 256 * _KIB, "bytes", "Their size together: the subscribes of a full connection fit."
+    ),
     Limit("jwt_bytes", 8 * _KIB, "bytes", "HTTP servers bound headers alike; checked before any parsing."),
     Limit(
         "jwks_refresh_s",
@@ -283,6 +286,7 @@ class Limits(msgspec.Struct, frozen=True):
     preauth_frame_bytes: int = _whole("preauth_frame_bytes")
     waiting_sockets: int = _whole("waiting_sockets")
     pending_frames: int = _whole("pending_frames")
+    pending_bytes: int = _whole("pending_bytes")
     jwt_bytes: int = _whole("jwt_bytes")
     jwks_refresh_s: float = _seconds("jwks_refresh_s")
     jwks_stale_s: float = _seconds("jwks_stale_s")

@@ -107,7 +107,8 @@ class Session:
         self._limits = limits
         self._jitter = jitter
         self._busy = False
-        self._pending: deque[str | bytes] = deque()
+        self._pending: deque[tuple[str | bytes, int]] = deque()
+        self._pending_bytes = 0
         self._error_times: deque[float] = deque()
         self._auth_deadline: float | None = now + limits.auth_timeout_s
         self._expiry: float | None = None
@@ -126,9 +127,13 @@ class Session:
         if size_bytes > limit:
             return self._close(_MESSAGE_TOO_BIG, f"a frame here has at most {limit} bytes")
         if self._busy:
-            if len(self._pending) >= self._limits.pending_frames:
+            if (
+                len(self._pending) >= self._limits.pending_frames
+                or self._pending_bytes + size_bytes > self._limits.pending_bytes
+            ):
                 return self.close("rate_limited", retry_after_ms=_RATE_RETRY_MS)
-            self._pending.append(text)
+            self._pending.append((text, size_bytes))
+            self._pending_bytes += size_bytes
             return []
         return self._handle(text, now)
 
@@ -270,7 +275,9 @@ class Session:
     def _drain(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         while self._pending and not self._busy and self.state is not State.CLOSED:
-            effects += self._handle(self._pending.popleft(), now)
+            text, size_bytes = self._pending.popleft()
+            self._pending_bytes -= size_bytes
+            effects += self._handle(text, now)
         return effects
 
     def _handle(self, text: str | bytes, now: float) -> list[Effect]:

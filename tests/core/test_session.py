@@ -541,3 +541,29 @@ def test_nothing_is_said_after_a_close() -> None:
         == []
     )
     assert session.next_deadline() is None
+
+
+def test_frames_that_wait_are_bounded_by_their_size_together() -> None:
+    """256 frames of 64 KiB behind one unanswered request would be 16 MiB of a client's choosing."""
+    limits = Limits(pending_bytes=100, pending_frames=50)
+    session = Session("c", "feedsvc/test", limits, now=0.0, jitter=0.5)
+    session.verifying()
+    ping = '{"type":"ping"}'
+    for _ in range(100 // len(ping)):
+        assert session.receive(ping, 0.0) == []
+    (close,) = session.receive(ping, 0.0)
+    assert isinstance(close, Close)
+    assert (close.code, close.reason) == (4301, '{"retryAfterMs":5000}')
+
+
+def test_frames_that_were_handled_no_longer_count_as_waiting() -> None:
+    """The bound is on what waits now, not on what ever waited."""
+    limits = Limits(pending_bytes=40)
+    session = Session("c", "feedsvc/test", limits, now=0.0, jitter=0.5)
+    principal = Principal("acme", "alice", frozenset(), {}, 1_000.0)
+    session.verifying()
+    for _ in range(5):
+        assert session.receive('{"type":"ping"}', 0.0) == []
+        session.verified(principal, now=0.0, wall=0.0)
+        assert [type(effect) for effect in session.settled(0.0)] == [Send]
+        session.receive('{"type":"auth","jwt":"again"}', 0.0)
