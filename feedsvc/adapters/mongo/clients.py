@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from pymongo import AsyncMongoClient
 
 from feedsvc.adapters.mongo.envelope import RawEvent
+from feedsvc.adapters.mongo.one_supervisor import without_resume
 from feedsvc.core.changes import TailScope
 from feedsvc.ports import SourceRefused
 
@@ -82,6 +83,7 @@ class PyMongoClients:
             document_class=RawEvent,
             readConcernLevel="majority",
             maxPoolSize=max_streams + POOL_HEADROOM,
+            retryReads=False,
             **options,
         )
         self._reads: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
@@ -94,6 +96,7 @@ class PyMongoClients:
 
     async def watch(self, scope: TailScope, options: Mapping[str, Any]) -> Upstream:
         stream: Upstream = await watched(self._streams, scope).watch(**options)
+        without_resume(stream)
         return stream
 
     async def close(self) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from bson import Timestamp
+from pymongo.errors import OperationFailure
 
-from feedsvc.adapters.mongo import oplog
+from feedsvc.adapters.mongo import oplog, split
 from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
 from feedsvc.adapters.mongo.seek import Seek
@@ -61,6 +62,7 @@ class MongoSource:
             "socketTimeoutMS": int((await_s + socket_s) * 1000),
         }
         self._clients: Clients | None = None
+        self._splits = True  # until the server refuses the stage and opens the stream without it
 
     async def start(self) -> None:
         """Create the clients in the running loop. Does not wait for MongoDB: each call finds out by itself."""
@@ -134,16 +136,23 @@ class MongoSource:
 
     async def _watch(self, scope: TailScope, **start: Any) -> Upstream:
         """A change stream of the scope with the options that every stream has, and where it starts."""
-        return await self._started().watch(
-            scope,
-            {
-                "full_document": "updateLookup",
-                "full_document_before_change": "whenAvailable",
-                "max_await_time_ms": int(self._await_s * 1000),
-                "batch_size": _BATCH_EVENTS,
-                **start,
-            },
-        )
+        clients = self._started()
+        options = {
+            "full_document": "updateLookup",
+            "full_document_before_change": "whenAvailable",
+            "max_await_time_ms": int(self._await_s * 1000),
+            "batch_size": _BATCH_EVENTS,
+            **start,
+        }
+        if self._splits:
+            try:
+                return await clients.watch(scope, {**options, "pipeline": [split.STAGE]})
+            except OperationFailure as error:
+                if error.code not in split.STAGE_REFUSED_CODES:
+                    raise
+        upstream = await clients.watch(scope, options)
+        self._splits = False
+        return upstream
 
     def _started(self) -> Clients:
         if self._clients is None:

@@ -24,6 +24,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from feedsvc.adapters.mongo.clients import CLOSE_S, POOL_HEADROOM, Reads, Upstream, watched
 from feedsvc.adapters.mongo.envelope import RawEvent
+from feedsvc.adapters.mongo.one_supervisor import without_resume
 from feedsvc.core.changes import TailScope
 
 T = TypeVar("T")
@@ -36,7 +37,12 @@ class MotorClients:
         # Twice: each stream may have been cut off from a server that hangs, and be open again.
         threads = 2 * max_streams + POOL_HEADROOM
         self._streams: Any = AsyncIOMotorClient(
-            uri, document_class=RawEvent, readConcernLevel="majority", maxPoolSize=threads, **options
+            uri,
+            document_class=RawEvent,
+            readConcernLevel="majority",
+            maxPoolSize=threads,
+            retryReads=False,
+            **options,
         )
         self._reads: Any = AsyncIOMotorClient(uri, maxPoolSize=max_reads, **options)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="feedsvc-motor")
@@ -81,6 +87,7 @@ class MotorUpstream:
     def __init__(self, stream: Any, on_thread: Callable[[Callable[[], Any]], asyncio.Future[Any]]) -> None:
         self._stream = stream
         self._delegate = stream.delegate
+        without_resume(self._delegate)
         self._on_thread = on_thread
 
     @property

@@ -1,6 +1,6 @@
 """What the service asks MongoDB beside the streams: time, oplog window, images, identity.
 
-All functions raise the driver's exceptions; `driver.MongoSource` classifies them.
+All functions raise the driver's exceptions or a `SourceError`; `driver.MongoSource` classifies them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from feedsvc.adapters.mongo.clients import Reads
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.core.positions import cluster_time_of
-from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused
+from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused, SourceUnavailable
 
 
 async def operation_time(client: Reads) -> int:
@@ -44,9 +44,11 @@ async def _edge(client: Reads, direction: int) -> int | None:
     try:
         entry = await client["local"]["oplog.rs"].find_one({}, {"ts": 1}, sort=[("$natural", direction)])
     except OperationFailure as error:
-        if isinstance(classify(error), SourceRefused):
+        found = classify(error)
+        if isinstance(found, SourceRefused):
             return None
-        raise
+        # Whatever this question was answered, it names no position: 136 or 286 to it loses none.
+        raise SourceUnavailable(f"the oplog cannot be read now: {found}", found.code) from None
     return None if entry is None else cluster_time_of(entry["ts"].time, entry["ts"].inc)
 
 

@@ -17,6 +17,7 @@ from feedsvc.adapters.mongo.clients import Upstream
 from feedsvc.adapters.mongo.decode import decode
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.adapters.mongo.seek import Seek
+from feedsvc.adapters.mongo.split import Reassembly
 from feedsvc.adapters.mongo.upstream_token import IdleProgress
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, ScopeLevel
 from feedsvc.core.positions import Position, PositionKind
@@ -56,6 +57,7 @@ class MongoStream:
         self._seek = seek
         self._reopen = reopen
         self._progress = IdleProgress(start)
+        self._fragments = Reassembly()
         self._held: tuple[Change, ...] = ()  # a drop whose upstream invalidate is about to follow
         self._last: PositionKind | None = None
         self._changes: list[Change] = []
@@ -118,7 +120,9 @@ class MongoStream:
             asked_s = loop.time()
             event = await self._upstream.try_next()
             if event is not None:
-                self._take(decode(event, self._level))
+                whole = self._fragments.whole(event)
+                if whole is not None:
+                    self._take(decode(whole, self._level))
             elif self._upstream.alive:
                 self._take_idle(asked_s, loop.time())
             if not self._upstream.alive:
@@ -149,6 +153,11 @@ class MongoStream:
         self._something.set()
 
     def _take_idle(self, asked_s: float, now_s: float) -> None:
+        if self._fragments.pending:
+            # The server answers, but its position is in the middle of an event.
+            self._idle = True
+            self._something.set()
+            return
         self._append(self._held, 0)
         reached = self._progress.idle(self._upstream.resume_token, asked_s, now_s)
         if self._seek is not None and reached is not None:
