@@ -16,10 +16,12 @@ from typing import Any
 
 import uvloop
 from bson.raw_bson import RawBSONDocument
+from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import AsyncMongoClient
 from websockets.asyncio.client import connect
 
 from feedsvc.adapters.mongo import MongoSource
+from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 
@@ -29,18 +31,24 @@ GIVE_UP_S = 90.0
 async def bare(uri: str, database: str, collection: str, count: int) -> list[float]:
     """PyMongo's async API with default decoding: the floor."""
     async with AsyncMongoClient[dict[str, Any]](uri) as client:
-        return await _driver_loop(client[database][collection], count)
+        return await _driver_loop(await client[database][collection].watch(), count)
 
 
 async def raw(uri: str, database: str, collection: str, count: int) -> list[float]:
     """The same without decoding."""
     async with AsyncMongoClient(uri, document_class=RawBSONDocument) as client:
-        return await _driver_loop(client[database][collection], count)
+        return await _driver_loop(await client[database][collection].watch(), count)
 
 
-async def _driver_loop(collection: Any, count: int) -> list[float]:
+async def motor(uri: str, database: str, collection: str, count: int) -> list[float]:
+    """Motor with default decoding."""
+    client: Any = AsyncIOMotorClient(uri)
+    return await _driver_loop(client[database][collection].watch(), count)
+
+
+async def _driver_loop(change_stream: Any, count: int) -> list[float]:
     times = []
-    async with await collection.watch() as stream:
+    async with change_stream as stream:
         say({})
         while True:
             event = await stream.try_next()
@@ -51,9 +59,11 @@ async def _driver_loop(collection: Any, count: int) -> list[float]:
                     return times
 
 
-async def source(uri: str, database: str, collection: str, count: int) -> list[float]:
+async def source(
+    uri: str, database: str, collection: str, count: int, driver: Driver = "pymongo"
+) -> list[float]:
     """The stream of this project: the envelope of each change decoded, its body not asked for."""
-    mongo = MongoSource(uri, max_streams=1)
+    mongo = MongoSource(uri, driver=driver, max_streams=1)
     await mongo.start()
     start = boundary(await mongo.operation_time())
     stream = await mongo.open(TailScope("collection", database, collection), start)
@@ -101,6 +111,7 @@ def say(line: dict[str, Any]) -> None:
 KINDS: dict[str, Callable[..., Coroutine[Any, Any, list[float]]]] = {
     "bare": bare,
     "raw": raw,
+    "motor": motor,
     "source": source,
     "subscriber": subscriber,
 }
