@@ -30,9 +30,9 @@ def run(options: Options) -> Iterator[Sample]:
             yield Sample(NAME, case, number, {"cpu_us_per_change": figure})
 
 
-def _reader(kind: str) -> Callable[[Rig, int], float]:
+def _reader(kind: str, *arguments: str) -> Callable[[Rig, int], float]:
     def measure(made: Rig, count: int) -> float:
-        with made.reader(kind, count) as reader:
+        with made.reader(kind, count, *arguments) as reader:
             return _cpu_of_backlog(made, reader.pid, reader, count)
 
     return measure
@@ -78,7 +78,9 @@ def _document(seq: int) -> dict[str, Any]:
 CASES: dict[str, Callable[[Rig, int], float]] = {
     FLOOR: _reader("bare"),
     "bare, RawBSONDocument": _reader("raw"),
-    "MongoSource stream": _reader("source"),
+    "bare Motor, default decoding": _reader("motor"),
+    "MongoSource stream": _reader("source", "pymongo"),
+    "MongoSource stream on Motor": _reader("source", "motor"),
     "service, no topic matches": _service_unmatched,
     "service, one subscriber": _service_one_subscriber,
 }
