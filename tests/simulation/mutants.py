@@ -206,22 +206,6 @@ def catch_up_tail_trimmed_below_its_readers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tail, "slowest_cursor", lambda self: None)
 
 
-def no_pump_after_joining(patch: pytest.MonkeyPatch) -> None:
-    """Who joins a full catch-up tail waits for a batch that is never read; found by this simulation."""
-    real_join, real_pump = Places.join, Places.pump
-
-    def join(self: Places, tail: Tail, subscription: Subscription) -> bool:
-        with pytest.MonkeyPatch.context() as quiet:
-            quiet.setattr(
-                Places,
-                "pump",
-                lambda places, reader: None if reader is subscription else real_pump(places, reader),
-            )
-            return real_join(self, tail, subscription)
-
-    patch.setattr(Places, "join", join)
-
-
 def full_before_trimming(patch: pytest.MonkeyPatch) -> None:
     """A catch-up tail stays full of what nobody needs any more; found by this simulation."""
 
@@ -249,6 +233,5 @@ MUTANTS: tuple[Mutant, ...] = (
     boundary_found_at_a_floor_of_its_time,
     resumed_before_progress,
     catch_up_tail_trimmed_below_its_readers,
-    no_pump_after_joining,
     full_before_trimming,
 )

@@ -85,7 +85,7 @@ class Schedule:
                 rng, level, self._limits(), rng.random() < 0.7, rng.choice((0, 0, 0.1, 0.5))
             )
             self._settle(world)
-            for _ in range(rng.choice((40, 80, 160))):
+            for _ in range(rng.choice((60, 120, 240))):
                 await self._pause()
                 self._act(world)
                 self._check(world)
@@ -145,7 +145,7 @@ class Schedule:
             (self._tick, 8),
             (self._connect, 10),
             (self._read, 25),
-            (self._cut, 6),
+            (self._cut, 10),
             (self._resubscribe, 3),
             (self._stall, 3),
             (self._forget, 4),
@@ -243,9 +243,9 @@ class Schedule:
     # -- consumers ----------------------------------------------------------------------------------------
 
     def _connect(self, world: World) -> None:
-        consumer = self.rng.choice(self.consumers)
-        if consumer.client is None:
-            self._connect_to(consumer, self.rng.choice(world.instances))
+        away = [consumer for consumer in self.consumers if consumer.client is None]
+        if away:
+            self._connect_to(self.rng.choice(away), self.rng.choice(world.instances))
 
     def _connect_to(self, consumer: Consumer, instance: Instance) -> None:
         consumer.connect(instance, self.rng.choice((None, None, 3, 6, 12)))
@@ -256,7 +256,9 @@ class Schedule:
                 consumer.read(self.rng.choice((1, 2, 5, None, None)))
 
     def _cut(self, world: World) -> None:
-        self.rng.choice(self.consumers).cut()
+        there = [consumer for consumer in self.consumers if consumer.client is not None]
+        if there:
+            self.rng.choice(there).cut()
 
     def _stall(self, world: World) -> None:
         consumer = self.rng.choice(self.consumers)

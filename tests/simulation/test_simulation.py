@@ -33,7 +33,7 @@ def test_schedules(chunk: int) -> None:
     count = SEEDS // CHUNKS
     figures = schedules(chunk * count, count)
     assert figures.entries > 50 * count
-    assert figures.events > 15 * count
+    assert figures.events > 30 * count
     assert figures.resumed > 3 * count
     assert figures.resyncs > count // 2
     assert figures.losses > count // 10
