@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -147,3 +148,28 @@ async def test_motor_that_is_not_installed_is_refused_with_the_reason(
     monkeypatch.setitem(sys.modules, "motor", None)
     with pytest.raises(SourceRefused, match="extra `motor`"):
         await MongoSource(NOBODY, driver="motor", max_streams=1).start()
+
+
+THREADS_OF_MOTOR = """
+from feedsvc.adapters.mongo.clients import connect
+import asyncio
+
+async def main():
+    clients = connect("motor", "mongodb://127.0.0.1:1/", max_streams=1, max_reads=7, options={})
+    import motor.frameworks.asyncio
+    print(motor.frameworks.asyncio.max_workers)
+    await clients.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("set_by_operator, threads", [({}, 7), ({"MOTOR_MAX_WORKERS": "3"}, 3)])
+def test_motor_has_a_thread_for_each_read_unless_the_operator_says_otherwise(
+    set_by_operator: dict[str, str], threads: int
+) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != "MOTOR_MAX_WORKERS"}
+    command = [sys.executable, "-c", THREADS_OF_MOTOR]
+    environment = inherited | set_by_operator
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.stdout.strip(), done.stderr) == (str(threads), "")

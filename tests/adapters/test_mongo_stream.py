@@ -256,6 +256,23 @@ async def test_a_crash_is_survived_from_the_same_position(driver: Driver) -> Non
         await again.close()
 
 
+@pytest.mark.parametrize("fault", [{"errorCode": 11600}, {"closeConnection": True}])
+async def test_the_driver_resumes_nothing_by_itself(driver: Driver, fault: dict[str, Any]) -> None:
+    """One failed `getMore` is an error of the stream, though the next one would succeed."""
+    async with own_engine(driver) as (engine, source):
+        stream = await source.open(TailScope("deployment"), boundary(await source.operation_time()))
+        await stream.read()
+        engine.client.admin.command(
+            "configureFailPoint",
+            "failCommand",
+            mode={"times": 1},
+            data={"failCommands": ["getMore"], **fault},
+        )
+        with pytest.raises(SourceUnavailable):
+            await until_error(stream)
+        await stream.close()
+
+
 async def test_closing_does_not_wait_for_a_frozen_server(driver: Driver) -> None:
     async with own_engine(driver) as (engine, source):
         stream = await source.open(TailScope("deployment"), boundary(await source.operation_time()))

@@ -10,6 +10,7 @@ tests of the source run on both.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol
@@ -122,6 +123,8 @@ def connect(
     """
     if driver == "pymongo":
         return PyMongoClients(uri, max_streams=max_streams, max_reads=max_reads, options=options)
+    # Motor reads it once, when it is imported. A call that was given up holds its thread until the driver gives up too.
+    os.environ.setdefault("MOTOR_MAX_WORKERS", str(max_reads))
     try:
         from feedsvc.adapters.mongo.motor_clients import MotorClients
     except ModuleNotFoundError:

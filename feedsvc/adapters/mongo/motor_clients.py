@@ -1,9 +1,9 @@
 """Motor as the driver: the blocking PyMongo behind coroutines, each call on a thread.
 
-Motor's own change stream hops to a thread for every event and parks that thread, out of a pool that all clients of
-the process share (five for each core), while the server waits for changes: ten idle streams on two cores would stop
-every other call. Here three things are different, all of them with the PyMongo stream that Motor gives away as
-`delegate`:
+Motor's own change stream hops to a thread for every event and parks that thread while the server waits for changes.
+The threads are a pool that all clients of the process share (`MOTOR_MAX_WORKERS`); with Motor's default, five for each
+core, ten idle streams on two cores would stop every other call. Here three things are different, all of them with
+the PyMongo stream that Motor gives away as `delegate`:
 
 * reads of streams run on threads of the source's own, enough for each stream; Motor's pool serves the rest;
 * events that a reply has already brought are taken without a thread, since no answer is waited for;
