@@ -13,6 +13,7 @@ from pymongo.errors import (
     InvalidOperation,
     InvalidURI,
     NetworkTimeout,
+    NotPrimaryError,
     OperationFailure,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
@@ -57,6 +58,7 @@ def reply(code: int | None, message: str = SECRET, **details: Any) -> OperationF
         (reply(None), SourceUnavailable),
         (CursorNotFound(SECRET, 43), SourceUnavailable),
         (AutoReconnect(SECRET), SourceUnavailable),
+        (NotPrimaryError(SECRET, {"code": 10107, "errmsg": SECRET}), SourceUnavailable),
         (NetworkTimeout(SECRET), SourceUnavailable),
         (ServerSelectionTimeoutError(SECRET), SourceUnavailable),
         (InvalidOperation(SECRET), SourceUnavailable),
@@ -84,6 +86,9 @@ def test_the_code_and_its_name_are_kept() -> None:
     found = classify(reply(13, codeName="Unauthorized"))
     assert found.code == 13
     assert "Unauthorized (code 13)" in str(found)
+    found = classify(NotPrimaryError("", {"code": 189, "codeName": "PrimarySteppedDown"}))
+    assert found.code == 189
+    assert "PrimarySteppedDown (code 189)" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """A TCP proxy between service and engine that reads along: which change streams are opened, and which still run.
 
-It understands just enough of MongoDB's wire protocol (OP_MSG, kind 0 sections) to see commands and cursor ids.
+It understands just enough of MongoDB's wire protocol (OP_MSG, kind 0 sections) to see commands and cursor ids. It can
+answer in the engine's place: unlike a fail point, which all clients and all collections share, a fault of this proxy
+is for one command of one collection.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bson
@@ -16,11 +20,58 @@ _HEADER = struct.Struct("<iiii")
 _OP_MSG = 2013
 
 
+class Fault:
+    """Answers `command` of `collection` (any if None) with an error code, or by closing the connection, `times` times.
+
+    `getMore` means those of change streams only if it names a collection that nobody else reads.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        code: int | None,
+        *,
+        collection: str | None = None,
+        times: int | None = None,
+        labels: Sequence[str] = (),
+        stage: str | None = None,
+    ) -> None:
+        self.hits = 0
+        self._command = command
+        self._collection = collection
+        self._code = code
+        self._times = times
+        self._labels = list(labels)
+        self._stage = stage
+
+    def takes(self, command: Mapping[str, Any]) -> bool:
+        if self._command not in command or self._times == self.hits:
+            return False
+        name = command["collection"] if self._command == "getMore" else command[self._command]
+        if self._collection not in (None, name):
+            return False
+        if self._stage is not None and not any(self._stage in stage for stage in command["pipeline"]):
+            return False
+        self.hits += 1
+        return True
+
+    @property
+    def reply(self) -> dict[str, Any] | None:
+        """None closes the connection."""
+        if self._code is None:
+            return None
+        return {"ok": 0.0, "code": self._code, "errmsg": "the proxy says so", "errorLabels": self._labels}
+
+
 class EngineProxy:
     """Listens on a port of its own while in context. `opened`: every `$changeStream` aggregate that was sent."""
 
     def __init__(self, port: int) -> None:
         self.opened: list[dict[str, Any]] = []
+        self.opened_at: list[float] = []
+        """When each of `opened` came, in monotonic seconds."""
+        self.faults: list[Fault] = []
+        """Asked in order; the first that takes a command answers it. Assign to change them."""
         self._target = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open_cursors: set[int] = set()
@@ -78,20 +129,27 @@ class EngineProxy:
                 body = _read(source, length - _HEADER.size)
                 if operation == _OP_MSG and body[4] == 0:
                     size = int.from_bytes(body[5:9], "little")
-                    see(number, request_id, response_to, bson.decode(body[5 : 5 + size]))
+                    fault = see(number, request_id, response_to, bson.decode(body[5 : 5 + size]))
+                    if fault is not None:
+                        _answer(source, request_id, fault)
+                        continue
                 sink.sendall(header + body)
         except (OSError, EOFError):
             _shut(source)
             _shut(sink)
 
-    def _request(self, number: int, request_id: int, _: int, command: dict[str, Any]) -> None:
+    def _request(self, number: int, request_id: int, _: int, command: dict[str, Any]) -> Fault | None:
         with self._lock:
+            fault = next((fault for fault in self.faults if fault.takes(command)), None)
             pipeline = command.get("pipeline")
             if "aggregate" in command and pipeline and "$changeStream" in pipeline[0]:
                 self.opened.append(command)
-                self._asked.add((number, request_id))
+                self.opened_at.append(time.monotonic())
+                if fault is None:
+                    self._asked.add((number, request_id))
             if "killCursors" in command:
                 self._open_cursors.difference_update(command["cursors"])
+        return fault
 
     def _reply(self, number: int, _: int, response_to: int, answer: dict[str, Any]) -> None:
         with self._lock:
@@ -99,6 +157,14 @@ class EngineProxy:
                 self._asked.discard((number, response_to))
                 if "cursor" in answer:
                     self._open_cursors.add(answer["cursor"]["id"])
+
+
+def _answer(client: socket.socket, request_id: int, fault: Fault) -> None:
+    reply = fault.reply
+    if reply is None:
+        raise EOFError
+    body = b"\0\0\0\0\0" + bson.encode(reply)
+    client.sendall(_HEADER.pack(_HEADER.size + len(body), 0, request_id, _OP_MSG) + body)
 
 
 def _read(source: socket.socket, size: int) -> bytes:

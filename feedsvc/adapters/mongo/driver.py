@@ -57,6 +57,9 @@ class MongoSource:
         self._max_reads = max_reads
         self._options: dict[str, Any] = {
             "appname": "feedsvc",
+            # A server that said "not primary" is unknown until the next `hello`, for all streams and all reads. One
+            # that is streamed may be ten seconds away; one that is polled is sent at once.
+            "serverMonitoringMode": "poll",
             "datetime_conversion": "DATETIME_MS",
             "serverSelectionTimeoutMS": int(server_selection_s * 1000),
             "socketTimeoutMS": int((await_s + socket_s) * 1000),

@@ -13,12 +13,16 @@ both end in logs and in `/v1/status`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bson.errors import BSONError
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     InvalidOperation,
     InvalidURI,
+    NotPrimaryError,
     OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
@@ -94,6 +98,9 @@ def classify(error: Exception) -> SourceError:
         return _classify_reply(error)
     if isinstance(error, BSONError):
         return EventUnavailable("an event is not valid BSON")
+    if isinstance(error, NotPrimaryError):
+        details: Any = error.details
+        return SourceUnavailable(f"MongoDB failed: {_shown(details)}", details.get("code"))
     if isinstance(error, ConnectionFailure):
         # Neither a server nor a connection was found; any other failure may have reached one.
         reached = not isinstance(error, ServerSelectionTimeoutError | WaitQueueTimeoutError)
@@ -112,7 +119,7 @@ def classify(error: Exception) -> SourceError:
 def _classify_reply(error: OperationFailure) -> SourceError:
     code = error.code
     details = error.details or {}
-    shown = f"{details.get('codeName') or 'error'} ({'no code' if code is None else f'code {code}'})"
+    shown = _shown({**details, "code": code})
     if code == HISTORY_LOST:
         return PositionLost(f"the oplog no longer reaches the position: {shown}", code, history=True)
     if code in EVENT_CODES:
@@ -127,3 +134,8 @@ def _classify_reply(error: OperationFailure) -> SourceError:
     if code in REFUSED_CODES:
         return SourceRefused(f"MongoDB refused the request: {shown}", code)
     return SourceUnavailable(f"MongoDB failed: {shown}", code)
+
+
+def _shown(details: Mapping[str, Any]) -> str:
+    code = details.get("code")
+    return f"{details.get('codeName') or 'error'} ({'no code' if code is None else f'code {code}'})"
