@@ -18,6 +18,7 @@ from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
+from feedsvc.runtime import backoff
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer, Memory, at_time
 from tests.simulation.model import FILTERS, TopicSpec
@@ -75,6 +76,8 @@ class Schedule:
         rng = self.rng
         level: ScopeLevel = rng.choice(("collection", "database", "deployment"))
         with ExitStack() as tuned:
+            # A schedule fails more often in a minute than the waits between opens, which add up, are made for.
+            tuned.enter_context(patch.object(backoff, "WAITS_S", (0.1, 0.3, 0.6)))
             # Now and then every resume token is too long and takes the digest form, and lists are compacted early.
             if rng.random() < 0.15:
                 tuned.enter_context(patch.object(tokens, "_MAX_PAYLOAD_BYTES", 0))
