@@ -40,8 +40,8 @@ def check_url(query: str) -> None:
 def upgrade_jwt(authorization: Iterable[str], subprotocols: Sequence[str]) -> str | None:
     """The JWT of an upgrade, None where it has none.
 
-    Raises `Refusal`: `bad_request` where subprotocols are offered without ours or there are two JWTs, `auth_invalid` for
-    an Authorization of another kind.
+    Raises `Refusal`: `bad_request` where subprotocols are offered without ours or there are two JWTs, `auth_invalid`
+    for an Authorization of another kind.
     """
     if subprotocols and SUBPROTOCOL not in subprotocols:
         raise Refusal("bad_request", f"offer the subprotocol {SUBPROTOCOL}")
