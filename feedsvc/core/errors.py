@@ -37,18 +37,28 @@ _ENTRIES = (
     ErrorEntry("unknown_collection", "The policy names no such collection.", 404),
     ErrorEntry("filter_invalid", "The filter is malformed; the message names path and rule.", 400),
     ErrorEntry("filter_unsupported", "The filter uses an operator outside the supported subset.", 400),
-    ErrorEntry("images_required", "The topic needs pre- and post-images, which the collection does not keep.", 409),
+    ErrorEntry(
+        "images_required", "The topic needs pre- and post-images, which the collection does not keep.", 409
+    ),
     ErrorEntry("already_subscribed", "This connection already holds this topic.", 409),
     ErrorEntry("not_subscribed", "This connection does not hold this topic.", 404),
     ErrorEntry("token_invalid", "The resume token does not open; drop it and start anew.", 400),
     ErrorEntry("subscription_limit", "This connection holds as many subscriptions as it may.", 429),
     ErrorEntry("topic_limit", "The tenant or this instance holds as many topics as it may.", 429, None, True),
     ErrorEntry("snapshot_unavailable", "A snapshot cannot be given for this topic.", 409),
-    ErrorEntry("going_away", "This instance is shutting down; reconnect anywhere and resume.", 503, 4200, True),
-    ErrorEntry("slow_consumer", "The client took nothing for too long; reconnect and resume.", 503, 4201, True),
+    ErrorEntry(
+        "going_away", "This instance is shutting down; reconnect anywhere and resume.", 503, 4200, True
+    ),
+    ErrorEntry(
+        "slow_consumer", "The client took nothing for too long; reconnect and resume.", 503, 4201, True
+    ),
     ErrorEntry("pong_timeout", "The peer did not answer pings; reconnect and resume.", 503, 4202, True),
-    ErrorEntry("internal", "Something failed in the service; the logged id is in the message.", 500, 4203, True),
-    ErrorEntry("source_unavailable", "MongoDB or the key server does not answer; try again later.", 503, 4204, True),
+    ErrorEntry(
+        "internal", "Something failed in the service; the logged id is in the message.", 500, 4203, True
+    ),
+    ErrorEntry(
+        "source_unavailable", "MongoDB or the key server does not answer; try again later.", 503, 4204, True
+    ),
     ErrorEntry("max_age", "The connection reached its maximum age; reconnect and resume.", 503, 4205, True),
     ErrorEntry("connection_limit", "Too many connections; wait before reconnecting.", 503, 4300, True),
     ErrorEntry("rate_limited", "Too many requests; wait before the next.", 429, 4301, True),

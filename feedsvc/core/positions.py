@@ -59,10 +59,16 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
     def same_as(self, other: Position) -> bool:
         """Whether both name the same place; a digest form equals the full form of the same record."""
-        return self.kind is other.kind and self.cluster_time == other.cluster_time and self.digest == other.digest
+        return (
+            self.kind is other.kind
+            and self.cluster_time == other.cluster_time
+            and self.digest == other.digest
+        )
 
 
-def record_position(kind: PositionKind, cluster_time: int, data: str, type_bits: bytes | None = None) -> Position:
+def record_position(
+    kind: PositionKind, cluster_time: int, data: str, type_bits: bytes | None = None
+) -> Position:
     """The position of one upstream record."""
     return Position(kind, cluster_time, data, token_digest(data), type_bits)
 
