@@ -132,6 +132,8 @@ class Service:
             settings.mongodb_uri.reveal(),
             driver=settings.mongo_driver,
             max_streams=limits.max_tails + limits.catch_up_tails,
+            # A quiet stream must answer more often than its silence is taken for a stall.
+            await_s=min(1.0, limits.stall_after_s / 2),
         )
         self._metrics = PrometheusMetrics(__version__)
         self._metrics.on_scrape(self._measure)

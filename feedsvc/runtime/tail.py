@@ -302,6 +302,20 @@ class CatchUpReader:
     async def _give_up(self, error: Exception) -> None:
         reason = "token_expired" if isinstance(error, PositionLost) else "event_unavailable"
         history = isinstance(error, PositionLost) and error.history
-        self._readers.metrics.count("catch_up_tails_lost", reason=reason)
-        async with self._readers.lock:
-            self._readers.placement.catch_up_lost(self._start, self._tail, reason, history=history)
+        readers = self._readers
+        readers.metrics.count("catch_up_tails_lost", reason=reason)
+        async with readers.lock:
+            readers.placement.catch_up_lost(self._start, self._tail, reason, history=history)
+        if history:
+            await self._give_up_older(reason)
+
+    async def _give_up_older(self, reason: str) -> None:
+        """All that the oplog does not reach any more is lost, or each position would cost an open to find that out."""
+        readers = self._readers
+        try:
+            window = await readers.source.oplog_window()
+        except SourceError:
+            return
+        if window is not None:
+            async with readers.lock:
+                readers.placement.catch_up_lost(boundary(window.first - 1), None, reason, history=True)

@@ -171,6 +171,68 @@ async def test_a_stream_that_is_sought_gives_no_boundary_before_it_is_found() ->
         assert times(batch) == [6]
 
 
+def fragments(number: int, count: int) -> list[RawEvent]:
+    """A large event at cluster time `number`; its tokens name later times, which must not be believed."""
+    whole = bson.decode(bytes(event(number).raw))
+    pieces: list[dict[str, Any]] = [{} for _ in range(count)]
+    for place, (name, value) in enumerate(whole.items()):
+        pieces[place % count][name] = value
+    return [
+        RawEvent(
+            bson.encode(
+                {
+                    **piece,
+                    "_id": {"_data": f"82{number:016X}{place:02X}"},
+                    "splitEvent": {"fragment": place, "of": count},
+                }
+            )
+        )
+        for place, piece in enumerate(pieces, 1)
+    ]
+
+
+async def test_a_large_event_in_fragments_is_one_change_with_the_last_token() -> None:
+    """Empty batches in between are signs of life, but name no position: it would be in the middle of the event."""
+    first, second, last = fragments(5, 3)
+    upstream = ScriptedUpstream(event(4), first, IDLE, second, IDLE, last, event(6))
+    upstream.resume_token = {"_data": f"82{9:016X}"}
+    async with reading(upstream) as stream:
+        positions: list[Position] = []
+        while len(positions) < 3:
+            batch = await stream.read()
+            assert batch.boundary is None
+            positions += [change.position for change in batch.changes]
+    assert [position.data for position in positions] == [
+        f"82{4:016X}",
+        f"82{5:016X}03",
+        f"82{6:016X}",
+    ]
+
+
+async def test_a_stream_that_idles_in_the_middle_of_an_event_is_alive_without_a_position() -> None:
+    upstream = ScriptedUpstream(fragments(5, 2)[0])
+    upstream.resume_token = {"_data": f"82{9:016X}"}
+    async with reading(upstream) as stream:
+        for _ in range(3):
+            assert await stream.read() == Batch([])
+
+
+@pytest.mark.parametrize(
+    "end, expected",
+    [(AutoReconnect(""), SourceUnavailable), (event(6), EventUnavailable), (None, SourceUnavailable)],
+    ids=["the connection breaks", "another event follows", "the stream ends"],
+)
+async def test_half_of_a_large_event_is_never_given(
+    end: RawEvent | Exception | None, expected: type[Exception]
+) -> None:
+    """It is read again from the position before it, or its loss is told."""
+    answers = [event(4), fragments(5, 2)[0], *([end] if end is not None else [])]
+    async with reading(ScriptedUpstream(*answers, ends=end is None)) as stream:
+        assert times(await stream.read()) == [4]
+        with pytest.raises(expected):
+            await stream.read()
+
+
 @pytest.mark.parametrize("size, bound", [(0, BUFFER_CHANGES), (1 << 20, BUFFER_BYTES >> 20)])
 async def test_the_buffer_is_bounded(size: int, bound: int) -> None:
     """Without a reader the upstream is asked no more often than the bound, in records or in bytes."""

@@ -12,7 +12,7 @@ import msgspec
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
-from feedsvc.ports import AuthError, Claims, NoMetrics, Verifier
+from feedsvc.ports import AuthError, Claims, Clock, NoMetrics, Verifier
 from feedsvc.runtime.client import Client, ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.testing import START, ManualClock, MemoryConnection, MemoryOplog, MemorySource, MemoryVerifier
@@ -67,10 +67,11 @@ class World:
         source: Callable[[MemoryOplog], MemorySource],
         level: Any,
         check: Verifier,
+        clock: Any,
     ) -> None:
         self.oplog = MemoryOplog()
         self.source = source(self.oplog)
-        self.clock = ManualClock()
+        self.clock = clock
         self.reports: list[tuple[str, Mapping[str, object]]] = []
         self.closed: list[Client] = []
         self.clients: list[Client] = []
@@ -153,6 +154,14 @@ class Peer:
         self._read += len(frames)
         return frames
 
+    def take_one(self) -> Frame | None:
+        """The next frame that was not read yet, if there is one."""
+        if self._read == len(self.connection.frames):
+            return None
+        self._read += 1
+        frame: Frame = msgspec.json.decode(self.connection.frames[self._read - 1])
+        return frame
+
     async def frame(self, type: str) -> Frame:
         """The next frame, which is of this type."""
         await until(lambda: len(self.connection.frames) > self._read or self.connection.closed is not None)
@@ -190,10 +199,11 @@ async def running(
     source: Callable[[MemoryOplog], MemorySource] = MemorySource,
     level: str = "deployment",
     check: Verifier | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[World]:
     """A started world. At its end all clients go, and nothing of them may be left: no topic, no task."""
     before = asyncio.all_tasks()
-    world = World(limits or Limits(), source, level, check or verifier())
+    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock())
     world.hub.start()
     try:
         yield world
