@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.collection import Collection
 from pymongo.database import Database
 
 from tests.support.engine import Engine
@@ -67,3 +68,13 @@ def small_oplog() -> Iterator[Engine]:
     engine = Engine(oplog_max_entries=500).start()
     yield engine
     engine.stop()
+
+
+def seed(rows: Collection[dict[str, Any]], *documents: dict[str, Any]) -> None:
+    """Documents that exist before anybody subscribes.
+
+    A live tail opens at the deployment's time, inclusively, so the very last write before it may still be told to a
+    fresh subscriber: something else is written behind them.
+    """
+    rows.insert_many(documents)
+    rows.database["unrelated"].insert_one({})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Documents, StartService
+from tests.e2e.conftest import Documents, StartService, seed
 from tests.support.service import Client, Frame, Service, client_of
 
 wide_scopes = pytest.mark.parametrize("service", ["database", "deployment"], indirect=True)
@@ -60,7 +60,7 @@ async def everywhere(service: Service, tenant: str, collection: str, start: str,
 async def test_a_subscription_goes_on_with_the_collection_that_comes_after_a_drop(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 0})
+    seed(database["orders"], {"_id": 0})
     async with client_of(service, fresh_database) as client:
         before = await client.subscribe("orders", operations=["insert"])
         others = (await client.subscribe("others"))["topic"]
@@ -80,7 +80,7 @@ async def test_a_subscription_goes_on_with_the_collection_that_comes_after_a_dro
 async def test_every_token_around_a_drop_resumes_with_exactly_the_rest(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 0})
+    seed(database["orders"], {"_id": 0})
     async with client_of(service, fresh_database) as client:
         before = await client.subscribe("orders")
         database["orders"].insert_one({"_id": 1})
@@ -102,7 +102,7 @@ async def test_every_token_around_a_drop_resumes_with_exactly_the_rest(
 async def test_a_rename_ends_the_source_without_telling_the_new_name(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 0})
+    seed(database["orders"], {"_id": 0})
     async with client_of(service, fresh_database) as client:
         source = await client.subscribe("orders")
         database["orders"].insert_one({"_id": 1})
@@ -120,7 +120,7 @@ async def test_a_rename_ends_the_source_without_telling_the_new_name(
 async def test_a_rename_onto_a_watched_name_resyncs_its_watcher(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 0})
+    seed(database["orders"], {"_id": 0})
     async with client_of(service, fresh_database) as client:
         target = await client.subscribe("archive")
         database["orders"].rename("archive")
@@ -143,8 +143,8 @@ async def test_a_rename_onto_a_watched_name_resyncs_its_watcher(
 async def test_a_rename_over_a_watched_collection_resyncs_its_watcher(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["staging"].insert_one({"_id": "new"})
-    database["orders"].insert_one({"_id": "old"})
+    seed(database["staging"], {"_id": "new"})
+    seed(database["orders"], {"_id": "old"})
     async with client_of(service, fresh_database) as client:
         topic = (await client.subscribe("orders"))["topic"]
         database["staging"].rename("orders", dropTarget=True)
@@ -156,7 +156,7 @@ async def test_a_rename_over_a_watched_collection_resyncs_its_watcher(
 async def test_dropping_the_database_ends_each_collection_once(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 0})
+    seed(database["orders"], {"_id": 0})
     async with client_of(service, fresh_database) as client:
         before = await client.subscribe("orders")
         database["orders"].insert_one({"_id": 1})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Documents, StartService
+from tests.e2e.conftest import Documents, StartService, seed
 from tests.support.engine import Engine
 from tests.support.proxy import EngineProxy
 from tests.support.service import Client, Service, client_of
@@ -54,7 +54,7 @@ def service(
 async def test_500_clients_on_20_spellings_of_topics_share_one_change_stream(
     service: Service, proxy: EngineProxy, database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": "first"})
+    seed(database["orders"], {"_id": "first"})
     opened, running = len(proxy.opened), proxy.running
     async with contextlib.AsyncExitStack() as stack:
         clients: list[Client] = []

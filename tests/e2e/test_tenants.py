@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from tests.e2e.conftest import StartService
+from tests.e2e.conftest import StartService, seed
 from tests.support.service import Client, Service, client_of
 
 Rows = Collection[dict[str, Any]]
@@ -462,7 +462,7 @@ async def test_a_hidden_field_cannot_be_probed_by_a_filter(
 async def test_a_document_that_moves_is_left_with_its_key_only_and_entered_without_history(
     shared: tuple[Service, Service], rows: Rows
 ) -> None:
-    rows.insert_one({"_id": 1, "tenantId": "alpha", "team": "red", "text": "<old>", "secret": "<of alpha>"})
+    seed(rows, {"_id": 1, "tenantId": "alpha", "team": "red", "text": "<old>", "secret": "<of alpha>"})
     async with (
         client_of(shared[0], "alpha", teams=["red"]) as alpha,
         client_of(shared[0], "beta", teams=["red"]) as beta,
@@ -486,8 +486,8 @@ async def test_a_document_that_moves_is_left_with_its_key_only_and_entered_witho
 async def test_a_deleted_document_is_told_to_its_owner_only(
     shared: tuple[Service, Service], rows: Rows
 ) -> None:
-    rows.insert_one({"_id": "of alpha", "tenantId": "alpha", "team": "red"})
-    rows.insert_one({"_id": "of beta", "tenantId": "beta", "team": "red"})
+    seed(rows, {"_id": "of alpha", "tenantId": "alpha", "team": "red"})
+    seed(rows, {"_id": "of beta", "tenantId": "beta", "team": "red"})
     async with client_of(shared[0], "alpha", teams=["red"]) as alpha:
         subscribed = await alpha.subscribe(rows.name)
         assert subscribed["fidelity"] == {"membership": "exact", "deletes": True}
@@ -502,7 +502,7 @@ async def test_without_images_a_policy_filter_is_refused_unless_partial_is_allow
     shared: tuple[Service, Service], mongodb: MongoClient[dict[str, Any]]
 ) -> None:
     rows = mongodb[SHARED][f"rows{next(NUMBER)}"]
-    rows.insert_one({"_id": 1, "tenantId": "alpha", "team": "red"})
+    seed(rows, {"_id": 1, "tenantId": "alpha", "team": "red"})
     async with client_of(shared[0], "alpha", teams=["red"]) as client:
         await client.send({"type": "subscribe", "id": "s", "topic": {"collection": "strict"}})
         error = await client.until("error")

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.e2e.conftest import Documents, StartService
+from tests.e2e.conftest import Documents, StartService, seed
 from tests.support.engine import Engine
 from tests.support.service import Client, Service, client_of, make_jwt
 
@@ -182,7 +182,7 @@ async def test_a_snapshot_is_refused(service: Service, fresh_database: str, mode
 async def test_a_start_time_is_inclusive_and_can_be_served(
     service: Service, mongodb: MongoClient[dict[str, Any]], database: Documents, fresh_database: str
 ) -> None:
-    database["orders"].insert_one({"_id": 1})
+    seed(database["orders"], {"_id": 1})
     async with client_of(service, fresh_database) as client:
         await client.subscribe("orders")
         database["orders"].insert_many([{"_id": 2}, {"_id": 3}])
@@ -265,7 +265,7 @@ async def test_a_paused_engine_shows_as_stalled_in_time_and_nothing_is_lost(
     engine = Engine().start()
     try:
         orders = engine.client[fresh_database]["orders"]
-        orders.insert_one({"_id": 0})
+        seed(orders, {"_id": 0})
         service = start_service(uri=engine.uri, stall_after="1.5", heartbeat_interval="30")
         async with client_of(service, fresh_database) as client:
             topic = (await client.subscribe("orders"))["topic"]
@@ -303,7 +303,7 @@ async def test_a_killed_engine_that_comes_back_loses_nothing(
     engine = Engine().start()
     try:
         orders = engine.client[fresh_database]["orders"]
-        orders.insert_one({"_id": 0})
+        seed(orders, {"_id": 0})
         async with client_of(start_service(uri=engine.uri), fresh_database) as client:
             await client.subscribe("orders")
             orders.insert_one({"_id": 1})
