@@ -105,6 +105,10 @@ class Engine:
         """`kill -9`, as a crash; the directory stays."""
         self._end(signal.SIGKILL)
 
+    def end(self) -> None:
+        """SIGTERM, as an orderly shutdown; the directory stays."""
+        self._end(signal.SIGTERM)
+
     def pause(self) -> None:
         """Freeze the process: connections stay open and nothing answers, until `resume()`."""
         os.kill(self.pid, signal.SIGSTOP)
