@@ -236,7 +236,11 @@ class CatchUpReader:
             try:
                 if await self._read_on():
                     return
-            except (PositionLost, EventUnavailable) as error:
+            except PositionLost as error:
+                # Not counted: it costs as many opens as there are dead positions, and others must not wait for them.
+                await self._give_up(error)
+                return
+            except EventUnavailable as error:
                 self._backoff.given_up(error)
                 await self._give_up(error)
                 return

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedsvc.ports import PositionLost, SourceUnavailable
+from feedsvc.ports import EventUnavailable, SourceUnavailable
 from feedsvc.runtime.backoff import HEALTHY_S, UNREACHED_S, WAITS_S, Backoff
 
 FAILED = SourceUnavailable("it was reset")
@@ -37,7 +37,7 @@ def test_each_wait_is_from_the_upper_fifth_of_its_bound(chances: list[float]) ->
     backoff, now = Backoff(lambda: next(draws)), 0.0
     for attempt in range(len(chances)):
         bound_s = WAITS_S[min(attempt, len(WAITS_S) - 1)]
-        wait_s = backoff.after(PositionLost("gone"), now)
+        wait_s = backoff.after(EventUnavailable("gone"), now)
         assert 0.8 * bound_s <= wait_s + 1e-9
         assert wait_s <= bound_s + 1e-9
         now += wait_s
@@ -72,11 +72,11 @@ def test_readers_that_share_a_series_take_turns() -> None:
 
 
 def test_one_that_gives_up_is_counted_for_those_who_come_after() -> None:
-    """A dead position each: every one is another reader, and none tries twice."""
+    """An event that cannot be read, each time: every one is another reader, and none tries twice."""
     backoff, now, opens = Backoff(lambda: 0.0), 0.0, []
     for _ in range(6):
         now += backoff.first_s(now)
         opens.append(now)
-        assert backoff.given_up(PositionLost("gone")) == 0.0
+        assert backoff.given_up(EventUnavailable("too large")) == 0.0
     assert opens[0] == 0.0
     assert min(fourth - first for first, fourth in zip(opens, opens[3:], strict=False)) > 10

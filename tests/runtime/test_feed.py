@@ -74,7 +74,7 @@ async def test_catch_up_tails_that_fail_take_turns(moment: str) -> None:
 
 @in_virtual_time
 async def test_each_dead_position_of_a_client_is_opened_once() -> None:
-    """Each of them is another position, and each client is told; nothing is tried twice."""
+    """Each of them is another position and costs one open; nothing is tried twice, and nobody waits for the others."""
     async with beating() as (world, source):
 
         def dead(opening: Opening) -> None:
@@ -84,12 +84,11 @@ async def test_each_dead_position_of_a_client_is_opened_once() -> None:
         source.on_read = dead
         peers = await resumers(world, 4)
         for peer in peers:
-            assert not (await heard(peer, "subscribed", within_s=120))["resumed"]
+            assert not (await heard(peer, "subscribed", within_s=5))["resumed"]
             assert (await heard(peer, "resync"))["reason"] == "token_expired"
             await heard(peer, "live")
         keys = [opening.position.key for opening in source.openings[1:]]
         assert len(keys) == len(set(keys)) == 4
-        assert_never_hot(source.opened_at()[1:])
 
 
 @in_virtual_time
