@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from feedsvc.runtime.pulse import SETTLES_S
 from tests.faults.follower import Follower, service_of
 from tests.support.engine import Engine
 from tests.support.service import Service
@@ -22,6 +23,7 @@ CLIENTS = 50
 COLLECTIONS = 5
 STALL_AFTER_S = 1.0
 BACK_WITHIN_S = 3.0
+QUIET_S = SETTLES_S + 3
 
 
 async def outage(outage_s: float, how: str, tail_scope: str, directory: Path, database: str) -> None:
@@ -88,6 +90,34 @@ async def outage(outage_s: float, how: str, tail_scope: str, directory: Path, da
 @pytest.mark.parametrize("how, tail_scope", [("kill", "collection"), ("freeze", "deployment")])
 async def test_a_short_outage(how: str, tail_scope: str, tmp_path: Path, fresh_database: str) -> None:
     await outage(6, how, tail_scope, tmp_path, fresh_database)
+
+
+@pytest.mark.parametrize("noop_heartbeat_s", [0, 1])
+async def test_a_quiet_deployment_is_not_stalled(
+    noop_heartbeat_s: int, tmp_path: Path, fresh_database: str
+) -> None:
+    """Longer than a tail that stands still is borne, also where nothing at all is written and the engine's operation
+    time is ahead of its entries, because a second stream was opened."""
+    engine = Engine(noop_heartbeat_s=noop_heartbeat_s).start()
+    try:
+        service = Service(engine.uri, tmp_path, tail_scope="collection", stall_after=str(STALL_AFTER_S))
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(service_of(service))
+            followers = []
+            for name in ("a", "b", "c"):
+                follower = await stack.enter_async_context(Follower(service, fresh_database, name))
+                followers.append(follower)
+                async with asyncio.timeout(20):
+                    await follower.live.wait()
+            await asyncio.sleep(QUIET_S)
+            engine.client[fresh_database]["a"].insert_one({"_id": 0})
+            await followers[0].reaches(0, 10)
+            await asyncio.sleep(STALL_AFTER_S)
+            code, body = service.get("/healthz/ready")
+            assert (code, json.loads(body)["status"]) == (200, "ok")
+        assert [follower.stalls for follower in followers] == [[], [], []]
+    finally:
+        engine.stop()
 
 
 @pytest.mark.verify
