@@ -149,3 +149,18 @@ def test_one_wrong_setting_exits_with_2_and_is_named(
     assert ended.returncode == 2
     assert named in ended.stderr
     assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def test_a_standalone_is_named_as_the_reason(tmp_path: Path) -> None:
+    """SRC-09: a configuration that cannot work is one clear message, and neither started nor ready."""
+    engine = Engine(standalone=True).start()
+    service = Service(engine.uri, tmp_path)
+    service.launch()
+    try:
+        service.wait_for("/healthz/startup", 503, "replica set")
+        assert status(service, "ready") == (503, "starting")
+        assert status(service, "live") == (200, "ok")
+        assert len(service.log().splitlines()) < 10
+    finally:
+        service.kill()
+        engine.stop()
