@@ -179,6 +179,20 @@ class Placement:
 
         self._do(act)
 
+    def catch_up_failed(self, tail: Tail) -> None:
+        """A catch-up tail whose stream broke: nothing is lost, and nothing is kept while the next attempt has to wait.
+        Those on it queue again from where they stand, as if they had fallen off a log."""
+        places = self._places
+
+        def act() -> None:
+            concerned = list(tail.skipping)
+            concerned += [reader for logged in tail.topics.values() for reader in logged.readers]
+            places.forget(tail)
+            for subscription in concerned:
+                places.enqueue(subscription)
+
+        self._do(act)
+
     def close_catch_up(self, tail: Tail) -> bool:
         """Forget a catch-up tail if no subscription is left on it; False if it must stay for now."""
         if self._busy or tail.topics:

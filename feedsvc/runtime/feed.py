@@ -101,6 +101,7 @@ class Feed:
             await readers.pause(self._catch_up_window_s)
             while not readers.closing.is_set() and self.placement.next_opening() is not None:
                 await readers.pause(self._backoff.first_s(readers.clock.monotonic()))
+                await readers.until_live()
                 await self._slots.acquire()
                 start = self.placement.next_opening()
                 if start is None or readers.closing.is_set():

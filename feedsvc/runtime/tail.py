@@ -9,10 +9,10 @@ What can fail, and what follows:
 =====================  ==========================================  ==============================================
 raised by the source   live tail                                   catch-up tail
 =====================  ==========================================  ==============================================
-SourceUnavailable      reopen after the head                       reopen after its head
+SourceUnavailable      reopen after the head                       its subscriptions queue again
 PositionLost           reopen at now, located are lost (rule 4)    rule 13: lost, or queued again
 EventUnavailable       as PositionLost: `event_unavailable`        the same
-SourceRefused          reopen after the head                       reopen after its head
+SourceRefused          reopen after the head                       its subscriptions queue again
 anything else          logged; reopen at now                       logged; its subscriptions are lost
 =====================  ==========================================  ==============================================
 
@@ -24,6 +24,7 @@ driver's own attempts are switched off.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -46,6 +47,10 @@ from feedsvc.runtime.backoff import Backoff
 
 SLICE_S = 0.005
 """How long one step may hold the event loop before it lets others run."""
+
+_LIVE_CHECK_S = 0.2
+_PROVEN_S = 1.0
+"""A live stream that was opened and has not failed for so long is believed, even where it has read nothing yet."""
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Takes a stable event name and its fields; the composition root turns it into a log line."""
@@ -85,6 +90,8 @@ class Readers:
         self.slow_after_s = slow_after_s
         self.closing = asyncio.Event()
         self.changed = asyncio.Event()
+        self.live_failed_until = 0.0
+        """In seconds of the loop: the live tail does not read until then, as far as its reader knows."""
         self.lock = asyncio.Lock()
         """Held for every step, and to change which tails there are."""
 
@@ -121,6 +128,11 @@ class Readers:
                 await self.closing.wait()
         except TimeoutError:
             return
+
+    async def until_live(self) -> None:
+        """Wait while the live tail fails: what fails it fails a catch-up tail too, which could not hand over."""
+        while asyncio.get_running_loop().time() < self.live_failed_until and not self.closing.is_set():
+            await self.pause(_LIVE_CHECK_S)
 
     async def wait_changed(self, seconds: float) -> bool:
         """Wait until the placement changed; False after `seconds` without a change."""
@@ -166,12 +178,15 @@ class LiveReader:
         readers, health = self._readers, self.health
         stream, tail = await self._open()
         opened = readers.clock.monotonic()
+        if readers.live_failed_until:
+            readers.live_failed_until = asyncio.get_running_loop().time() + _PROVEN_S
         try:
             while not readers.closing.is_set():
                 batch = await readers.read(stream)
                 now = health.last_read = readers.clock.monotonic()
                 health.caught_up = batch.boundary is not None or not batch.changes
                 health.error = None
+                readers.live_failed_until = 0.0
                 self._backoff.healthy(opened, now)
                 before = tail.head
                 await readers.step(tail, batch)
@@ -208,13 +223,15 @@ class LiveReader:
                 "tail.failed", {"scope": self._readers.scope, "error": name, "lost": self._lost}
             )
         self.health.error = name
+        self._readers.live_failed_until = math.inf
         self._readers.metrics.count("tail_errors", kind=type(error).__name__)
 
 
 class CatchUpReader:
     """Serves one catch-up tail from `start` until nobody is left on it.
 
-    `opened` is called once the stream is open and those it can serve have joined.
+    `opened` is called once the stream is open and those it can serve have joined. A reader whose stream fails does not
+    try again: it would keep a slot and a log while it waits, and other topics would wait for a fault of this one.
     """
 
     def __init__(
@@ -246,10 +263,11 @@ class CatchUpReader:
                 return
             except SourceError as error:
                 readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
-                if self._tail is None:
-                    await readers.pause(self._backoff.given_up(error))
-                    return
-                await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
+                if self._tail is not None:
+                    async with readers.lock:
+                        readers.placement.catch_up_failed(self._tail)
+                await readers.pause(self._backoff.given_up(error))
+                return
             except Exception as error:
                 readers.report(
                     "catch_up.broken", {"scope": readers.scope, "error": f"{type(error).__name__}: {error}"}

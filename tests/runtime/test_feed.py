@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from feedsvc.core.changes import TailScope
+from feedsvc.core.limits import Limits
 from feedsvc.ports import (
     PositionLost,
     SourceUnavailable,
 )
 from tests.runtime.scripted import (
     STALL_AFTER_S,
+    Fails,
     Opening,
     assert_never_hot,
     beating,
@@ -23,31 +25,40 @@ from tests.runtime.scripted import (
     insert,
     subscribed,
 )
-from tests.runtime.world import Peer, World
+from tests.runtime.world import DATABASE, Peer, World
 
 # Catch-up
 
 
-async def resumers(world: World, count: int) -> list[Peer]:
-    """Clients that want to resume behind 0, 1, 2, ..., and miss all up to `count`; the live tail has forgotten them."""
-    peer = await subscribed(world)
-    resume_tokens = []
+async def old_tokens(world: World, count: int, collection: str = "orders") -> list[str]:
+    """Resume tokens of 0, 1, 2, ... up to before `count`, which was inserted too. The live tail forgets all of them."""
+    peer = await subscribed(world, collection)
+    tokens = []
     for number in range(count):
-        insert(world, number)
-        resume_tokens.append((await heard(peer, "event"))["event"]["_id"])
+        insert(world, number, collection)
+        tokens.append((await heard(peer, "event"))["event"]["_id"])
         await asyncio.sleep(1)
-    insert(world, count)
+    insert(world, count, collection)
     await heard(peer, "event")
     await asyncio.sleep(2)
-    live = world.hub.feeds[TailScope("deployment")].placement.live
-    assert live is not None
-    live.ring.trim(0)
+    for feed in world.hub.feeds.values():
+        assert feed.placement.live is not None
+        feed.placement.live.ring.trim(0)
+    return tokens
+
+
+async def resuming(world: World, tokens: list[str], collection: str = "orders") -> list[Peer]:
     peers = []
-    for token in resume_tokens:
-        resuming = await world.signed_in()
-        resuming.subscribe("orders", resumeAfter=token)
-        peers.append(resuming)
+    for token in tokens:
+        peer = await world.signed_in()
+        peer.subscribe(collection, resumeAfter=token)
+        peers.append(peer)
     return peers
+
+
+async def resumers(world: World, count: int) -> list[Peer]:
+    """Clients that want to resume behind 0, 1, 2, ..., and miss all up to `count`."""
+    return await resuming(world, await old_tokens(world, count))
 
 
 @pytest.mark.parametrize("moment", ["open", "read"])
@@ -70,6 +81,29 @@ async def test_catch_up_tails_that_fail_take_turns(moment: str) -> None:
             assert (await heard(peer, "subscribed", within_s=120))["resumed"]
             assert [await event(peer) for _ in range(number + 1, 5)] == list(range(number + 1, 5))
             await heard(peer, "live")
+
+
+@in_virtual_time
+async def test_a_replay_that_breaks_again_and_again_goes_on_where_it_stood() -> None:
+    """Each stream delivers two events and fails: the client gets all of them, once and in order."""
+    async with beating() as (world, source):
+        token, *_ = await old_tokens(world, 8)
+        source.max_records = 2
+        reads: dict[Opening, int] = {}
+
+        def fails_late(opening: Opening) -> None:
+            """Asked before and after each read: the first one goes well."""
+            reads[opening] = reads.get(opening, 0) + 1
+            if opening is not source.openings[0] and reads[opening] > 2:
+                raise SourceUnavailable("it was reset")
+
+        source.on_read = fails_late
+        (peer,) = await resuming(world, [token])
+        assert (await heard(peer, "subscribed"))["resumed"]
+        assert [await event(peer) for _ in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+        await heard(peer, "live")
+        assert len(source.openings) > 2
+        assert_never_hot(source.opened_at()[1:])
 
 
 @in_virtual_time
@@ -101,6 +135,48 @@ async def test_an_oplog_that_has_rolled_over_loses_all_old_positions_at_once() -
             assert not (await heard(peer, "subscribed", within_s=5))["resumed"]
             assert (await heard(peer, "resync"))["reason"] == "token_expired"
         assert len(source.openings) == 2
+
+
+@in_virtual_time
+async def test_while_the_live_tail_fails_no_other_is_tried() -> None:
+    """Three opens in ten seconds for the topic, not for each of its tails."""
+    async with beating() as (world, source):
+        tokens = await old_tokens(world, 3)
+        source.on_read = Fails(SourceUnavailable("it was reset"))
+        await asyncio.sleep(1.5)
+        peers = await resuming(world, tokens)
+        await asyncio.sleep(60)
+        assert len(source.openings) > 3
+        assert_never_hot(source.opened_at())
+        source.on_read = healthy
+        for number, peer in enumerate(peers):
+            assert (await heard(peer, "subscribed"))["resumed"]
+            assert [await event(peer) for _ in range(number + 1, 4)] == list(range(number + 1, 4))
+
+
+@in_virtual_time
+async def test_a_topic_that_fails_to_catch_up_takes_no_slot_from_the_others() -> None:
+    """More of its tails than there are slots wait for their next turn; a client of another topic is served at once."""
+    async with beating("collection") as (world, source):
+        orders = TailScope("collection", DATABASE, "orders")
+        failing, served = (
+            await old_tokens(world, Limits().catch_up_tails + 2),
+            await old_tokens(world, 1, "users"),
+        )
+        live = next(opening for opening in source.openings if opening.scope == orders)
+
+        def fails(opening: Opening) -> None:
+            if opening.scope == orders and opening is not live:
+                raise SourceUnavailable("it was reset")
+
+        source.on_read = fails
+        peers = await resuming(world, failing)
+        await asyncio.sleep(60)
+        assert len(source.opened_at(orders)) > Limits().catch_up_tails + 1
+        (peer,) = await resuming(world, served, "users")
+        assert (await heard(peer, "subscribed", within_s=3))["resumed"]
+        assert await event(peer) == 1
+        assert not any(frame["type"] == "live" for peer in peers for frame in peer.take())
 
 
 # A frozen majority point
