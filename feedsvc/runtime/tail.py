@@ -48,9 +48,11 @@ from feedsvc.runtime.backoff import Backoff
 SLICE_S = 0.005
 """How long one step may hold the event loop before it lets others run."""
 
-_LIVE_CHECK_S = 0.2
-_PROVEN_S = 1.0
-"""A live stream that was opened and has not failed for so long is believed, even where it has read nothing yet."""
+_LIVE_CHECK_S = 0.1
+_PROVEN_S = 0.25
+_PROVEN_AGAIN_S = 1.0
+"""A live stream that has not failed for so long after its opening is believed; it takes more where one failed before:
+a read may wait half a second for the driver to look at the server again."""
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Takes a stable event name and its fields; the composition root turns it into a log line."""
@@ -178,15 +180,15 @@ class LiveReader:
         readers, health = self._readers, self.health
         stream, tail = await self._open()
         opened = readers.clock.monotonic()
-        if readers.live_failed_until:
-            readers.live_failed_until = asyncio.get_running_loop().time() + _PROVEN_S
+        readers.live_failed_until = asyncio.get_running_loop().time() + (
+            _PROVEN_AGAIN_S if readers.live_failed_until == math.inf else _PROVEN_S
+        )
         try:
             while not readers.closing.is_set():
                 batch = await readers.read(stream)
                 now = health.last_read = readers.clock.monotonic()
                 health.caught_up = batch.boundary is not None or not batch.changes
                 health.error = None
-                readers.live_failed_until = 0.0
                 self._backoff.healthy(opened, now)
                 before = tail.head
                 await readers.step(tail, batch)
@@ -194,6 +196,10 @@ class LiveReader:
                     health.moved = now
                 if batch.ended:
                     return
+        except Exception:
+            # At once: closing says goodbye to a server that may not answer.
+            readers.live_failed_until = math.inf
+            raise
         finally:
             await stream.close()
 
