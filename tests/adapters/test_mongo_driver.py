@@ -16,6 +16,7 @@ from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import SourceError, SourceRefused, SourceUnavailable
 from tests.support.engine import Engine, forget_driver_sockets
+from tests.support.fault_proxy import FaultProxy
 
 PATIENCE_S = 10
 NOBODY = "mongodb://user:hunter2@127.0.0.1:1/?directConnection=true"
@@ -137,6 +138,26 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(driver: Driver) -> 
     finally:
         engine.resume()
         engine.stop()
+
+
+@pytest.mark.parametrize("option", ["&socketTimeoutMS=700", ";sockettimeoutms=700"])
+async def test_the_socket_timeout_of_the_uri_wins(driver: Driver, engine: Engine, option: str) -> None:
+    """A stream on a link that carries nothing any more is given up when the operator says so, not after a minute."""
+    with FaultProxy(engine.port) as proxy:
+        uri = f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true{option}"
+        source = MongoSource(uri, driver=driver, max_streams=1, await_s=0.2)
+        await source.start()
+        stream = await source.open(TailScope("deployment"), boundary(await source.operation_time()))
+        await stream.read()
+        proxy.half_open()
+        async with asyncio.timeout(PATIENCE_S):
+            for call in (stream.read, source.operation_time):
+                with pytest.raises(SourceUnavailable):
+                    await call()
+        assert await source.operation_time()
+        await stream.close()
+        await source.close()
+    forget_driver_sockets()
 
 
 async def test_motor_that_is_not_installed_is_refused_with_the_reason(

@@ -11,13 +11,14 @@ import json
 import os
 import random
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo import MongoClient
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
 from tests.support.service import Service, make_jwt
 
@@ -31,12 +32,18 @@ def seed() -> int:
 
 
 class Writer:
-    """A thread that inserts `total` numbered documents, about one in four in a transaction of up to ten."""
+    """A thread that inserts `total` numbered documents, about one in four in a transaction of up to ten.
 
-    def __init__(self, uri: str, database: str, total: int, rng: random.Random) -> None:
+    `rest_s`: how long it rests after each write.
+    """
+
+    def __init__(
+        self, uri: str, database: str, total: int, rng: random.Random, *, rest_s: float = 0.0
+    ) -> None:
         self.written = 0
         self.error: Exception | None = None
-        self._total = total
+        self.total = total
+        self._rest_s = rest_s
         self._rng = rng
         self._stop = threading.Event()
         self._wrote = threading.Condition()
@@ -60,8 +67,8 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            while self.written < self._total and not self._stop.is_set():
-                count = min(self._total - self.written, self._rng.choice((1, 1, 1, self._rng.randint(2, 10))))
+            while self.written < self.total and not self._stop.is_set():
+                count = min(self.total - self.written, self._rng.choice((1, 1, 1, self._rng.randint(2, 10))))
                 documents = [{"_id": self.written + offset} for offset in range(count)]
                 if count == 1:
                     self._numbers.insert_one(documents[0])
@@ -72,18 +79,33 @@ class Writer:
                 with self._wrote:
                     self.written += count
                     self._wrote.notify_all()
+                if self._rest_s:
+                    self._stop.wait(self._rest_s)
         except Exception as error:
             self.error = error
 
 
 @dataclass
 class Reader:
-    """A client that is cut at random moments and goes on with its token, at the next instance in turn."""
+    """A client that is cut at random moments and goes on with its token, at the next instance in turn.
+
+    `cut_every`: cut after about that many events, where no number of drops is given. `silent_s`: a socket that says
+    nothing for so long is given up. `outages`: whether `source_unavailable` may be told, which is tried again.
+    `doubled`: whether a link may say things twice on the way to the service, and so subscribe twice.
+    """
 
     services: Sequence[Service]
     tenant: str
     rng: random.Random
     port_of: Callable[[Service], int] = field(default=lambda service: service.port)
+    jwt_of: Callable[[str], str] = make_jwt
+    cut_every: int | None = None
+    silent_s: float = _SILENT_S
+    outages: bool = False
+    doubled: bool = False
+    total: int = 0
+    ends: Counter[int] = field(default_factory=Counter)
+    """HTTP status of refused upgrades, and close codes (1006 for none)."""
     got: list[int] = field(default_factory=list)
     seen_ids: set[str] = field(default_factory=set)
     repeated: int = 0
@@ -93,23 +115,34 @@ class Reader:
     token: str | None = None
 
     async def read(self, total: int, drops: int) -> None:
-        """Read until `total` numbers came, with `drops` cuts spread over them."""
+        """Read until `total` numbers came (it may be lowered meanwhile), with `drops` cuts spread over them."""
         turn = 0
-        while len(self.got) < total:
+        self.total = total
+        while len(self.got) < self.total:
             turn += 1
-            left = total - len(self.got)
-            quota = (
-                left if self.drops >= drops else self.rng.randint(0, max(1, 2 * left // (drops - self.drops)))
-            )
             try:
-                await self._one_connection(self.services[turn % len(self.services)], total, quota)
-            except (OSError, WebSocketException, InvalidHandshake):
+                await self._one_connection(self.services[turn % len(self.services)], self._quota(drops))
+            except (OSError, WebSocketException, InvalidHandshake) as error:
                 self.refused += 1
+                self._note_end(error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _one_connection(self, service: Service, total: int, quota: int) -> None:
+    def _quota(self, drops: int) -> int:
+        """How many events the next connection may bring before it is cut."""
+        if self.cut_every is not None:
+            return self.rng.randint(0, 2 * self.cut_every)
+        left = self.total - len(self.got)
+        return left if self.drops >= drops else self.rng.randint(0, max(1, 2 * left // (drops - self.drops)))
+
+    def _note_end(self, error: Exception) -> None:
+        if isinstance(error, InvalidStatus):
+            self.ends[error.response.status_code] += 1
+        elif isinstance(error, ConnectionClosed):
+            self.ends[error.rcvd.code if error.rcvd is not None else 1006] += 1
+
+    async def _one_connection(self, service: Service, quota: int) -> None:
         url = f"ws://127.0.0.1:{self.port_of(service)}/v1/ws"
-        headers = {"Authorization": f"Bearer {make_jwt(self.tenant)}"}
+        headers = {"Authorization": f"Bearer {self.jwt_of(self.tenant)}"}
         async with connect(
             url, additional_headers=headers, proxy=None, open_timeout=5, close_timeout=1
         ) as socket:
@@ -117,12 +150,12 @@ class Reader:
             if self.token is not None:
                 request["resumeAfter"] = self.token
             await socket.send(json.dumps(request))
-            while len(self.got) < total:
+            while len(self.got) < self.total:
                 if quota <= 0 and self.token is not None:
                     self.drops += 1
                     socket.transport.abort()
                     return
-                frame = json.loads(await asyncio.wait_for(socket.recv(), _SILENT_S))
+                frame = json.loads(await asyncio.wait_for(socket.recv(), self.silent_s))
                 quota -= self._take(frame)
 
     def _take(self, frame: dict[str, Any]) -> int:
@@ -140,6 +173,10 @@ class Reader:
                 self.token = frame["token"]
             case "checkpoint":
                 (self.token,) = frame["tokens"].values()
+            case "error" if self.outages and frame["code"] == "source_unavailable":
+                raise ConnectionError(frame["message"])
+            case "error" if self.doubled and frame["code"] == "already_subscribed":
+                pass
             case "resync" | "error":
                 self.resyncs.append(frame)
                 raise AssertionError(f"{frame} after {len(self.got)} numbers and {self.drops} drops")
@@ -148,7 +185,10 @@ class Reader:
 
 @contextlib.asynccontextmanager
 async def killed_and_restarted(
-    services: Sequence[Service], every_s: float, rng: random.Random
+    services: Sequence[Service],
+    every_s: float,
+    rng: random.Random,
+    start: Callable[[Service], object] = Service.start,
 ) -> AsyncIterator[list[int]]:
     """Kills one of the services with -9 every `every_s` or so and starts it again; yields the list of kills."""
     kills: list[int] = []
@@ -162,7 +202,7 @@ async def killed_and_restarted(
             victim = rng.randrange(len(services))
             kills.append(victim)
             await asyncio.to_thread(services[victim].kill)
-            await asyncio.to_thread(services[victim].start)
+            await asyncio.to_thread(start, services[victim])
 
     task = asyncio.create_task(run())
     try:

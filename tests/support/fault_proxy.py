@@ -1,7 +1,7 @@
 """A TCP proxy that misbehaves on command: between a service and its engine, or between a client and a service.
 
 It runs in a thread with a loop of its own, so a test may block and several processes may use it. Faults apply to the
-connections that are open now and, where it says so, to new ones; `heal` ends every fault but a cut.
+connections that are open now and, where it says so, to new ones; `heal` ends every fault but cuts and half-open links.
 """
 
 from __future__ import annotations
@@ -29,14 +29,24 @@ class _Link:
         self.writers = (client, target)
         self.flowing = asyncio.Event()
         self.flowing.set()
+        self.dead = False
+
+    def die(self) -> None:
+        self.dead = True
+        self.flowing.clear()
 
     def reset(self) -> None:
         """RST to both sides: nothing is flushed."""
         for writer in self.writers:
             sock = writer.get_extra_info("socket")
-            if sock is not None:
+            if not writer.transport.is_closing():
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             writer.transport.abort()
+
+    def close(self) -> None:
+        """What was written still arrives."""
+        for writer in self.writers:
+            writer.close()
 
     async def pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
@@ -87,7 +97,7 @@ class FaultProxy:
 
     def half_open(self) -> None:
         """Open connections stay open and carry nothing from now on, for ever; new ones work."""
-        self._each(lambda link: link.flowing.clear())
+        self._each(_Link.die)
 
     def stall(self) -> None:
         """Nothing moves, on new connections neither, until `heal`; then everything that waited does."""
@@ -116,7 +126,8 @@ class FaultProxy:
             self.bytes_per_s = None
             self.duplicates = {"up": 0, "down": 0}
             for link in self._links:
-                link.flowing.set()
+                if not link.dead:
+                    link.flowing.set()
 
         self._call(act)
 
@@ -162,10 +173,10 @@ class FaultProxy:
                 link.pump(up_reader, writer, "down"),
                 return_exceptions=False,
             )
+            link.close()
         except (OSError, asyncio.CancelledError):
-            pass
-        finally:
             link.reset()
+        finally:
             self._links.discard(link)
 
     async def _start(self) -> None:

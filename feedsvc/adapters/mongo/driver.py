@@ -8,6 +8,7 @@ repeated at resume and may differ (docs of MongoDB, "Change Streams Production R
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -35,8 +36,12 @@ class MongoSource:
 
     `max_streams`: how many streams may be open at once. `driver`: which library talks to MongoDB. `await_s`: how long
     the server waits before it answers "nothing new"; it bounds idle progress and closing. `server_selection_s`: how
-    long an operation looks for a usable server. `socket_s`: after how long a silent connection counts as dead; a
-    stream that scans a long stretch of oplog without a match is silent too.
+    long an operation looks for a usable server. `socket_s`: after how long beyond that a silent connection counts as
+    dead; a `socketTimeoutMS` of the URI wins.
+
+    It decides how long a stream on a half-open link is deaf (its clients hear `stalled` meanwhile, and lose nothing).
+    Twenty seconds would be long enough for that, but a stream that scans a long stretch of oplog without a match is
+    silent as well, and one that is given up begins the same scan anew: too short a time, and it never arrives.
     """
 
     def __init__(
@@ -62,8 +67,9 @@ class MongoSource:
             "serverMonitoringMode": "poll",
             "datetime_conversion": "DATETIME_MS",
             "serverSelectionTimeoutMS": int(server_selection_s * 1000),
-            "socketTimeoutMS": int((await_s + socket_s) * 1000),
         }
+        if not _sets(uri, "socketTimeoutMS"):
+            self._options["socketTimeoutMS"] = int((await_s + socket_s) * 1000)
         self._clients: Clients | None = None
         self._splits = True  # until the server refuses the stage and opens the stream without it
 
@@ -161,3 +167,9 @@ class MongoSource:
         if self._clients is None:
             raise SourceUnavailable("the source has not been started")
         return self._clients
+
+
+def _sets(uri: str, option: str) -> bool:
+    """Whether a URI sets an option, whose name ignores case. The driver prefers what is given beside the URI."""
+    pairs = re.split("[&;]", uri.partition("?")[2])
+    return any(pair.partition("=")[0].lower() == option.lower() for pair in pairs)
