@@ -68,6 +68,8 @@ def matches(query: dict[str, Any], document: dict[str, Any]) -> bool:
         ({"a": {"$gte": float("nan")}}, {"a": Decimal128("NaN")}, True),
         ({"a": {"$gt": float("nan")}}, {"a": 1}, False),
         ({"a": {"$lt": 1}}, {"a": Decimal128("NaN")}, False),
+        ({"a": {"$gt": Decimal128("0.1")}}, {"a": float("nan")}, False),
+        ({"a": {"$lte": Decimal128("1E+6000")}}, {"a": [float("nan"), 1]}, True),
         ({"a": {"$in": [float("nan")]}}, {"a": float("nan")}, True),
         # Decimal and double meet exactly.
         ({"a": Decimal128("0.1")}, {"a": 0.1}, False),

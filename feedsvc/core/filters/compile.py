@@ -245,7 +245,8 @@ def _number_in_range(holds: Callable[[Any, Any], bool], inclusive: bool, number:
     def test(value: Any) -> bool:
         kind = type(value)
         if kind in _PLAIN_NUMBERS:
-            return holds(value, number)
+            # NaN is the one number unlike itself, and a Decimal raises when it is ordered against it.
+            return bool(value == value and holds(value, number))
         if kind is not Decimal128:
             return False
         exact = exact_number(value)
