@@ -22,8 +22,9 @@ from feedsvc.core.images import AmbiguousDeltaError, Place, array_index, place_o
 from feedsvc.core.projection_stage import GONE, HIDDEN, Stage, Tree
 
 _PARTS = ("updatedFields", "removedFields", "truncatedArrays")
-_MAX_GUESSED_PARTS = 8
-"""A path without any help has up to 3^(n-1) readings."""
+_MAX_READINGS = 4_096
+"""Of all paths of a description together: one of n parts has up to 3^(n-1) without any help, and each topic follows
+them. Some 10 ms at the most."""
 
 _MAX_REPORTED_PATH = 256
 """Characters. A path is made of the client's own keys, which may be as long as a frame."""
@@ -101,6 +102,8 @@ class Projection(msgspec.Struct, frozen=True):
 
     def _update(self, description: Mapping[str, Any], image: Mapping[str, Any] | None) -> dict[str, Any]:
         known = description.get("disambiguatedPaths")
+        if known is None and image is None:
+            _check_readings(description)
         updated: dict[str, Any] = {}
         removed: list[str] = []
         truncated: list[dict[str, Any]] = []
@@ -186,10 +189,23 @@ def _places(path: str, known: Mapping[str, Any] | None, image: Mapping[str, Any]
         return [stated_place(path, known)]
     if image is not None:
         return [place_of(path, image)]
-    parts = path.split(".")
-    if len(parts) > _MAX_GUESSED_PARTS:
-        raise AmbiguousDeltaError("a path has too many readings")
-    return list(_guesses(parts, 0))
+    return list(_guesses(path.split("."), 0))
+
+
+def _check_readings(description: Mapping[str, Any]) -> None:
+    """AmbiguousDeltaError where following every reading would take too long."""
+    left = _MAX_READINGS
+    for path in _paths(description):
+        left -= 3 ** min(path.count("."), 8)
+        if left < 0:
+            raise AmbiguousDeltaError("the paths of the update have too many readings")
+
+
+def _paths(description: Mapping[str, Any]) -> Iterator[str]:
+    yield from description.get("removedFields") or ()
+    yield from description.get("updatedFields") or ()
+    for entry in description.get("truncatedArrays") or ():
+        yield entry["field"]
 
 
 def _guesses(parts: list[str], start: int) -> Iterator[Place]:

@@ -154,6 +154,16 @@ def test_identity_shows_what_it_cannot_place() -> None:
     assert IDENTITY.apply_update(update) == update == IDENTITY.apply_update(update, {"x": 1})
 
 
+def test_many_paths_that_must_be_guessed_cost_little() -> None:
+    """The readings of all paths together are bounded: else one update could hold up every topic for seconds."""
+    hidden = Projection.parse({"a.secret": 0})
+    few = description({f"a.b.{i}x": 1 for i in range(100)})
+    assert hidden.apply_update(few) == few
+    deep = description({"a" + ".b" * 6 + f".{i}x": 1 for i in range(10)})
+    assert hidden.apply_update(deep) is None
+    assert hidden.apply_update({**deep, **KNOWN}) == deep
+
+
 def test_truncated_arrays_and_unknown_parts() -> None:
     """Truncations are projected by path, and no other member of a description gets through."""
     update = {
