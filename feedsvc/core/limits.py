@@ -211,7 +211,18 @@ _TABLE: tuple[Limit, ...] = (
         "count",
         "A client that is refused this often is broken, it is closed with 4009.",
     ),
-    Limit("filter_bytes", 4 * _KIB, "bytes", "Bounds parsing, and the work per change."),
+    Limit(
+        "refreshes_per_minute",
+        10,
+        "count",
+        "JWTs live for minutes; each refresh applies the policy anew to every subscription of the connection.",
+    ),
+    Limit(
+        "filter_bytes",
+        4 * _KIB,
+        "bytes",
+        "Bounds parsing, and the work per change; for `fields` too, as sent.",
+    ),
     Limit("filter_depth", 8, "levels", "Bounds recursion; hand-written filters stay below 4."),
     Limit("filter_in_values", 200, "count", "As many values as one index lookup of the matcher should hold."),
     Limit(
@@ -297,6 +308,7 @@ class Limits(msgspec.Struct, frozen=True):
     ticket_lifetime_s: float = _seconds("ticket_lifetime_s")
     frame_bytes: int = _whole("frame_bytes")
     errors_per_minute: int = _whole("errors_per_minute")
+    refreshes_per_minute: int = _whole("refreshes_per_minute")
     filter_bytes: int = _whole("filter_bytes")
     filter_depth: int = _whole("filter_depth")
     filter_in_values: int = _whole("filter_in_values")

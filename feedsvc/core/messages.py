@@ -7,7 +7,7 @@ names of `ChangeEvent`, and a test holds the two together.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -63,7 +63,7 @@ class TopicRequest(msgspec.Struct, rename="camel", frozen=True):
     collection: str
     database: str | UnsetType = UNSET
     filter: dict[str, Any] = {}
-    operations: list[Operation] | UnsetType = UNSET
+    operations: Annotated[list[Operation], Meta(max_length=len(get_args(Operation)))] | UnsetType = UNSET
     fields: dict[str, Any] = {}
 
 

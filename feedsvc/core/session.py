@@ -110,6 +110,7 @@ class Session:
         self._pending: deque[tuple[str | bytes, int]] = deque()
         self._pending_bytes = 0
         self._error_times: deque[float] = deque()
+        self._refresh_times: deque[float] = deque()
         self._auth_deadline: float | None = now + limits.auth_timeout_s
         self._expiry: float | None = None
         self._max_age = now + limits.max_age_s * (0.9 + 0.1 * jitter)
@@ -240,11 +241,7 @@ class Session:
             topic=msgspec.UNSET if topic is None else topic,
             retry_after_ms=msgspec.UNSET if retry_after_ms is None else retry_after_ms,
         )
-        times = self._error_times
-        times.append(now)
-        while times[0] <= now - _MINUTE_S:
-            times.popleft()
-        if len(times) > self._limits.errors_per_minute:
+        if _within_a_minute(self._error_times, now) > self._limits.errors_per_minute:
             return [Send(frame), *self.close("too_many_errors")]
         return [Send(frame)]
 
@@ -285,10 +282,10 @@ class Session:
             frame = messages.decode_client_frame(text)
         except Refusal as refusal:
             if self.state is State.WAITING:
-                return self.close("bad_request", "the first frame must be auth")
+                return self.close("bad_request", f"the first frame must be auth; {refusal.message}")
             return self.error(refusal.code, refusal.message, now, request_id=messages.frame_id(text))
         if isinstance(frame, messages.Auth):
-            return self._verify(frame.jwt)
+            return self._verify(frame.jwt, now)
         if self.state is State.WAITING:
             return self.close("bad_request", "the first frame must be auth")
         if isinstance(frame, messages.Subscribe):
@@ -297,7 +294,12 @@ class Session:
             return self._unsubscribe(frame, now)
         return [Send(messages.Pong())]
 
-    def _verify(self, jwt: str) -> list[Effect]:
+    def _verify(self, jwt: str, now: float) -> list[Effect]:
+        limit = self._limits.refreshes_per_minute
+        if self.state is State.OPEN and _within_a_minute(self._refresh_times, now) > limit:
+            self._refresh_times.pop()  # what is refused does not count: who waits is served
+            message = f"a connection refreshes its JWT at most {limit} times in 60 seconds"
+            return self.error("rate_limited", message, now, retry_after_ms=_RATE_RETRY_MS)
         self._busy = True
         if self.state is State.WAITING:
             self.state = State.VERIFYING
@@ -321,3 +323,11 @@ class Session:
 
     def _spread_ms(self, seconds: float) -> int:
         return int(1000 * seconds * self._jitter)
+
+
+def _within_a_minute(times: deque[float], now: float) -> int:
+    """Note that something happened at `now`: how often it did within the last minute."""
+    times.append(now)
+    while times[0] <= now - _MINUTE_S:
+        times.popleft()
+    return len(times)

@@ -169,6 +169,7 @@ def conforms(value: Any, schema: Mapping[str, Any]) -> bool:
             "properties",
             "required",
             "items",
+            "maxItems",
             "additionalProperties",
         ),
         *("minimum", "maximum", "minLength", "maxLength", "title", "description", "default", "discriminator"),
@@ -202,7 +203,9 @@ def conforms(value: Any, schema: Mapping[str, Any]) -> bool:
             for name, item in value.items()
         )
     if isinstance(value, list):
-        return all(conforms(item, schema.get("items", {})) for item in value)
+        return len(value) <= schema.get("maxItems", len(value)) and all(
+            conforms(item, schema.get("items", {})) for item in value
+        )
     if isinstance(value, str):
         return bool(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)))
     if isinstance(value, int):

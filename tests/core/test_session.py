@@ -456,6 +456,29 @@ def test_a_refresh_moves_the_expiry() -> None:
     assert shapes(session.tick(350)) == [("close", 4101)]
 
 
+def test_refreshes_are_bounded() -> None:
+    """Each of them costs work on every subscription. What is refused is not counted, and the old JWT stays in force."""
+    session = opened(left=1000)
+    for moment in range(1, 11):
+        assert shapes(session.receive(text("auth", jwt="j"), moment)) == [("verify", "j")]
+        session.verified(principal(1000), now=moment, wall=WALL)
+        session.settled(moment)
+    for _ in range(5):
+        (refused,) = session.receive(text("auth", jwt="j"), 60)
+        assert isinstance(refused, Send) and isinstance(refused.frame, messages.Error)
+        assert (refused.frame.code, refused.frame.retry_after_ms) == ("rate_limited", 5000)
+    assert shapes(session.receive(text("ping"), 60)) == [("pong",)]
+    assert shapes(session.receive(text("auth", jwt="j"), 61)) == [("verify", "j")]
+
+
+def test_a_malformed_first_frame_is_named() -> None:
+    """A newcomer who writes `token` for `jwt` learns which field is missing."""
+    session = Session("c1", "s", Limits(), now=0, jitter=0)
+    (close,) = session.receive(text("auth", token="j"), 0)
+    assert isinstance(close, Close)
+    assert "`jwt`" in close.reason
+
+
 def test_frames_behind_a_refresh_meet_the_new_rights() -> None:
     """An unsubscribe behind a refresh that ended the same topic finds it gone."""
     session = opened()

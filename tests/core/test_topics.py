@@ -284,3 +284,20 @@ def test_the_projection_is_the_policys_first() -> None:
         grant(fields={"cost": 0}), TopicRequest("orders", fields={"cost": 1, "a": 1}), images=True
     )
     assert one.projection.apply({"_id": 1, "a": 1, "b": 2, "cost": 3}) == {"_id": 1, "a": 1}
+
+
+def test_what_a_client_writes_is_bounded_before_it_is_read() -> None:
+    """4 KiB as sent: a filter that is short only in canonical form, and a projection, are kept and worked with for as
+    long as the subscription lasts."""
+    spelt_out = {"$and": [{"a": 1}] * 600}
+    assert (refusal(spelt_out).code, refusal(spelt_out).message) == (
+        "filter_invalid",
+        "topic.filter: a filter must not be longer than 4096 bytes",
+    )
+    assert topic({"$and": [{"a": 1}] * 400}).canonical == topic({"a": 1}).canonical
+    many = {f"field{number}": 0 for number in range(400)}
+    assert (refusal(fields=many).code, refusal(fields=many).message) == (
+        "bad_request",
+        "topic.fields must not be longer than 4096 bytes",
+    )
+    assert topic(fields=dict(list(many.items())[:200])).projection.apply({"field1": 1, "x": 2}) == {"x": 2}
