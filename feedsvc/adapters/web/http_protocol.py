@@ -1,0 +1,54 @@
+"""uvicorn's HTTP protocol with a deadline for requests that do not come.
+
+uvicorn bounds the time between two requests, but not how long a socket may take for its first one, nor how slowly the
+head of one may trickle in. Such a socket is no client yet and no limit counts it: without a deadline anybody could hold
+file descriptors until none is left for clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from feedsvc.core.limits import LIMITS
+
+REQUEST_WITHIN_S = float(LIMITS["auth_timeout_s"].default)
+"""As long as a socket that was accepted has for its credentials."""
+
+
+class FeedHttpProtocol(H11Protocol):
+    """One HTTP connection on uvicorn, until it is upgraded."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        if self._deadline is None and self._owes_request():
+            self._deadline = self.loop.call_later(REQUEST_WITHIN_S, self._request_is_late)
+
+    def _owes_request(self) -> bool:
+        """Whether the peer is to send a head, or a body that nobody reads, and uvicorn's own timer does not run."""
+        return (
+            self.timeout_keep_alive_task is None
+            and self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+            and self.conn.our_state in (h11.IDLE, h11.DONE)
+        )
+
+    def _request_is_late(self) -> None:
+        self._deadline = None
+        if self._owes_request():
+            self.transport.close()

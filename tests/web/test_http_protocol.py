@@ -1,0 +1,75 @@
+"""Sockets without a request: they end by themselves, and those with one are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from feedsvc.adapters.web import http_protocol
+from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers after a while, which is longer than the deadline of these tests."""
+    await asyncio.sleep(0.4 if scope["path"] == "/slow" else 0)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    monkeypatch.setattr(http_protocol, "REQUEST_WITHIN_S", 0.2)
+    config = uvicorn.Config(app, http="h11", lifespan="off", log_config=None, timeout_keep_alive=30)
+    config.load()
+    state = ServerState()
+
+    def protocol() -> FeedHttpProtocol:
+        return FeedHttpProtocol(config, state, {})
+
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    for connection in list(state.connections):
+        connection.shutdown()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("answered", "more"),
+    [
+        (b"", b""),
+        (b"", b"GET / HTTP/1.1\r\nHost: a\r\nX: "),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/1.1\r\nHost:"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", b"x"),
+    ],
+    ids=["nothing", "half a head", "half a second head", "half a body"],
+)
+async def test_a_socket_that_owes_a_request_is_closed(port: int, answered: bytes, more: bytes) -> None:
+    """Also where it says something now and then, which stops uvicorn's own timer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    if answered:
+        writer.write(answered)
+        await reader.readuntil(b"\r\n\r\n")
+    writer.write(more)
+    async with asyncio.timeout(5):
+        await reader.read()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_request_that_takes_longer_is_answered(port: int) -> None:
+    """The deadline is the peer's; what the service takes does not count, nor the pause behind an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for path in (b"/slow", b"/"):
+        writer.write(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path)
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.4):
+                await reader.read(1)
+    writer.close()
+    await writer.wait_closed()
