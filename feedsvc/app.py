@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 import signal
+import socket
 import time
 from collections.abc import Iterator
 
@@ -27,6 +28,7 @@ from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.adapters.web.http import Health, build_app
+from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
@@ -84,8 +86,22 @@ class Probe:
         return Health(ok=not self._needs_source, status="degraded", detail=detail)
 
 
+class CannotListen(Exception):
+    """The address is taken or not of this machine."""
+
+
 class FeedServer(uvicorn.Server):
-    """uvicorn without its signal handlers."""
+    """uvicorn without its signal handlers, and without its exit of the process where it cannot listen."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            raise CannotListen from None
+        for listening in self.servers:
+            for found in listening.sockets:
+                host, port = found.getsockname()[:2]
+                logs.report("service.listening", {"host": host, "port": port})
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -188,6 +204,10 @@ class Service:
                 await self._drain(signals)
                 self._server.should_exit = True
             await serving
+        except CannotListen:
+            # Why stands in uvicorn's own line.
+            logs.report("service.failed", {"reason": "cannot listen on FEEDSVC_HOST and FEEDSVC_PORT"})
+            return 1
         finally:
             stopped.cancel()
             if isinstance(self._verifier, JwksVerifier):
@@ -230,7 +250,7 @@ def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.C
         host=settings.host,
         port=settings.port,
         loop="none",
-        http="h11",
+        http=FeedHttpProtocol,
         ws=FeedProtocol,
         ws_max_size=limits.frame_bytes,
         ws_ping_interval=limits.peer_timeout_s / 3,

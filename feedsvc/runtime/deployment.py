@@ -13,6 +13,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import source_id
 from feedsvc.ports import ChangeSource, Clock, SourceError
 from feedsvc.runtime.pulse import BEAT_S, Pulse
+from feedsvc.runtime.tail import Report
 
 IMAGES_FRESH_S = 10.0
 """How long an answer about a collection's images is used; a topic keeps the mode it was opened with."""
@@ -28,6 +29,7 @@ class Deployment:
         source: ChangeSource,
         clock: Clock,
         random: Callable[[], float],
+        report: Report,
         *,
         epoch: str,
         level: str,
@@ -35,6 +37,7 @@ class Deployment:
         self._port = source
         self._clock = clock
         self._random = random
+        self._report = report
         self._epoch = epoch
         self._level = level
         self._images: dict[Namespace, tuple[float, bool]] = {}
@@ -43,6 +46,7 @@ class Deployment:
         self.pulse = Pulse(source, clock)
         self.failure: str | None = None
         """Why the last question of `run` was not answered."""
+        self._answers = False
         self._source: bytes | None = None
 
     @property
@@ -59,16 +63,24 @@ class Deployment:
                     self._source = source_id(await self._port.identity(), self._epoch, self._level)
                     self.identified.set()
                 await self.pulse.beat()
-                self.failure = None
+                self._note(None)
             except Exception as error:
                 # Not only SourceError: this task must outlive a fault of the driver, or nobody could subscribe again.
-                self.failure = f"{type(error).__name__}: {error}"
+                self._note(f"{type(error).__name__}: {error}")
             try:
                 async with asyncio.timeout(BEAT_S * (0.8 + 0.2 * self._random())):
                     await closing.wait()
             except TimeoutError:
                 continue
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
+
+    def _note(self, failure: str | None) -> None:
+        """Log what changed: before anybody has subscribed no tail would say that MongoDB is away."""
+        if failure is not None and failure != self.failure:
+            self._report("source.failed", {"error": failure})
+        elif failure is None and not self._answers:
+            self._report("source.answers", {})
+        self.failure, self._answers = failure, failure is None
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""

@@ -70,7 +70,7 @@ class Hub:
         self.limits = settings.limits
         self.admission = Admission(settings.limits)
         self.deployment = Deployment(
-            source, clock, settings.random, epoch=settings.source_epoch, level=settings.level
+            source, clock, settings.random, report, epoch=settings.source_epoch, level=settings.level
         )
         self.feeds: dict[TailScope, Feed] = {}
         self._settings = settings

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
@@ -164,3 +167,35 @@ def test_a_standalone_is_named_as_the_reason(tmp_path: Path) -> None:
     finally:
         service.kill()
         engine.stop()
+
+
+def test_a_port_that_is_taken_ends_the_process_with_1_and_one_reason(tmp_path: Path) -> None:
+    """No traceback: a newcomer reads the log."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        service = Service(f"mongodb://127.0.0.1:{free_port()}/?directConnection=true", tmp_path)
+        service.environment["FEEDSVC_PORT"] = str(taken.getsockname()[1])
+        service.launch()
+        assert service.wait() == 1
+    log = service.log()
+    assert "address already in use" in log and "service.failed" in log and "service.stopped" in log
+    assert "Traceback" not in log
+
+
+async def test_the_log_says_where_it_listens_and_nothing_of_refused_requests(
+    start_service: StartService, fresh_database: str
+) -> None:
+    """Anybody can send a bad upgrade or open the address in a browser; that is no error of the service."""
+    service = start_service()
+    for _ in range(2):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(service.url, additional_headers={"Authorization": "Bearer junk"}, proxy=None)
+        assert refused.value.response.status_code == 401
+    code, body = service.get("/v1/ws")
+    assert (code, json.loads(body)["code"]) == (400, "bad_request")
+    async with client_of(service, fresh_database) as client:
+        await client.subscribe("orders")
+    entries = [json.loads(line) for line in service.log().splitlines()]
+    assert [entry["port"] for entry in entries if entry["event"] == "service.listening"] == [service.port]
+    assert not [entry for entry in entries if entry["level"] in ("error", "critical")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -26,9 +26,13 @@ class Answers(MemorySource):
     def __init__(self, oplog: MemoryOplog) -> None:
         super().__init__(oplog)
         self.asked: list[str] = []
+        self.reported: list[tuple[str, object]] = []
         self.faults: list[Exception] = []
         self.open_gate = asyncio.Event()
         self.open_gate.set()
+
+    def report(self, event: str, fields: Mapping[str, object]) -> None:
+        self.reported.append((event, fields.get("error")))
 
     def note(self, question: str) -> None:
         self.asked.append(question)
@@ -56,7 +60,8 @@ class Answers(MemorySource):
 def make() -> tuple[Deployment, Answers, ManualClock]:
     source, clock = Answers(MemoryOplog()), ManualClock()
     source.oplog.create("app", "orders", images=True)
-    return Deployment(source, clock, lambda: 0.0, epoch="e1", level="collection"), source, clock
+    deployment = Deployment(source, clock, lambda: 0.0, source.report, epoch="e1", level="collection")
+    return deployment, source, clock
 
 
 @asynccontextmanager
@@ -93,6 +98,25 @@ async def test_a_failure_is_asked_again(fault: Exception) -> None:
         await deployment.ready()
         await until(lambda: deployment.failure is None)
     assert source.asked[:3] == ["identity", "identity", "time"]
+
+
+async def test_an_outage_is_told_once_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody has subscribed; each other reason too, and the end of it."""
+    monkeypatch.setattr(deployment_module, "BEAT_S", 0.001)
+    deployment, source, _ = make()
+    source.faults = [SourceUnavailable("down")] * 3 + [SourceRefused("who are you")]
+    async with run(deployment):
+        await until(lambda: deployment.failure is None and len(source.asked) > 20)
+        source.faults = [SourceUnavailable("down")] * 2
+        await until(lambda: not source.faults and deployment.failure is None)
+    down, refused = "SourceUnavailable: down", "SourceRefused: who are you"
+    assert source.reported == [
+        ("source.failed", down),
+        ("source.failed", refused),
+        ("source.answers", None),
+        ("source.failed", down),
+        ("source.answers", None),
+    ]
 
 
 async def test_waiting_for_the_identity_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

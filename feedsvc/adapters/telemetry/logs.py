@@ -22,12 +22,16 @@ from feedsvc.adapters.telemetry.redaction import redacted
 
 LEVELS: Mapping[str, int] = {
     "service.started": logging.INFO,
+    "service.listening": logging.INFO,
+    "service.failed": logging.ERROR,
     "service.draining": logging.INFO,
     "service.stopped": logging.INFO,
     "configuration.warning": logging.WARNING,
     "connection.opened": logging.INFO,
     "connection.closed": logging.INFO,
     "client.failed": logging.ERROR,
+    "source.failed": logging.WARNING,
+    "source.answers": logging.INFO,
     "tail.opened": logging.INFO,
     "tail.closed": logging.INFO,
     "tail.failed": logging.WARNING,

@@ -12,6 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 
+from feedsvc.adapters.web.problems import problem_response
+from feedsvc.core.errors import Refusal
+
 
 class Health(msgspec.Struct, frozen=True):
     """`status` is `ok`, `degraded`, `starting`, `draining` or `failing`; `detail` is for people and names no secret."""
@@ -56,9 +59,16 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
         body, content_type = metrics()
         return Response(body, 200, {"Cache-Control": "no-store"}, content_type)
 
+    async def no_upgrade(request: Request) -> Response:
+        message = "this address takes WebSocket upgrades, for example with python -m websockets ws://..."
+        response = problem_response(Refusal("bad_request", message))
+        response.headers["Upgrade"] = "websocket"
+        return response
+
     return Starlette(
         routes=[
             WebSocketRoute("/v1/ws", feed),
+            Route("/v1/ws", no_upgrade),
             Route("/healthz/live", live),
             Route("/healthz/startup", startup),
             Route("/healthz/ready", ready),

@@ -37,6 +37,12 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], scope["extensions"])
             extensions[TRANSPORT_EXTENSION] = {"abort": self.transport.abort}
 
+    async def send(self, message: Any) -> None:
+        """A refused upgrade was answered: uvicorn would log it as an error of the application, for anybody to cause."""
+        await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True
+
     def send_receive_event_to_app(self) -> None:
         """Invalid UTF-8 is the peer's mistake: 1007, without the traceback that uvicorn logs for it."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
