@@ -74,6 +74,7 @@ class Client:
         self._collecting: dict[str, str] | None = None
         self._heartbeat_soon = False
         self._resyncs: dict[str, int] = {}
+        self._applied: bytes | None = None
         connection.on_writable(self._writable)
 
     def now(self) -> float:
@@ -291,9 +292,15 @@ class Client:
         self._session.topics.discard(held.topic.topic_id)
 
     def _reauthorize(self) -> None:
-        """P5: from now on these claims decide. What they no longer allow ends before anything else is sent."""
+        """P5: from now on these claims decide. What they no longer allow ends before anything else is sent.
+
+        The same claims once more change nothing, and a client that repeats its JWT costs nothing.
+        """
         principal = self._session.principal
         assert principal is not None
+        rights = msgspec.json.encode((principal.scopes, principal.claims), order="deterministic")
+        if rights == self._applied:
+            return
         for held in list(self._held.values()):
             try:
                 now = self.hub.topic_now(principal, held.request.topic, held.topic)
@@ -304,6 +311,7 @@ class Client:
             if now != held.topic:
                 self._drop(held)
                 self.send(messages.Unsubscribed(held.topic.topic_id, "topic_changed", resubscribe=True))
+        self._applied = rights
 
     def count_resync(self, reason: str) -> None:
         self._context.metrics.count("resyncs", reason=reason)

@@ -211,6 +211,25 @@ async def test_an_unsubscribe_behind_a_refresh_that_ended_the_topic() -> None:
         await peer.frame("pong")
 
 
+async def test_the_same_claims_once_more_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that repeats its JWT has no policy applied to its subscriptions; other claims have, every time."""
+    async with running() as world:
+        peer = await world.signed_in()
+        await peer.subscribed()
+        asked: list[object] = []
+        topic_now = world.hub.topic_now
+
+        def counted(*args: Any) -> Any:
+            asked.append(args)
+            return topic_now(*args)
+
+        monkeypatch.setattr(world.hub, "topic_now", counted)
+        for jwt, expected in (("alice-later", 1), ("alice", 1), ("alice-of-b", 2), ("alice-later", 3)):
+            peer.say("auth", jwt=jwt)
+            await peer.frame("authenticated")
+            assert len(asked) == expected
+
+
 async def test_rights_that_cannot_be_applied_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault while the policy is applied anew must not leave the old rights in force."""
     async with running() as world:
