@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -85,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(_: argparse.Namespace) -> int:
+    # The kernel drops a SIGTERM for PID 1 of a container unless it is caught; `app` catches it from its start on.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_DONE))
     from feedsvc.adapters.jwt import jwt_key_problems
     from feedsvc.adapters.telemetry import configure, report
     from feedsvc.settings import SettingsError, load_settings

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,7 +56,10 @@ def make_jwt(
 
 
 class Service:
-    """One `feedsvc serve` process. Environment by keyword: `max_age="5"` is FEEDSVC_MAX_AGE."""
+    """One `feedsvc serve` process. Environment by keyword: `max_age="5"` is FEEDSVC_MAX_AGE.
+
+    `wrapper`: a command that runs it as its child; `pid` and signals are then those of the wrapper.
+    """
 
     def __init__(
         self,
@@ -65,10 +68,12 @@ class Service:
         policy: Mapping[str, Any] = ONE_DATABASE_PER_TENANT,
         *,
         token_keys: str | None = None,
+        wrapper: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self.port = free_port()
         self.token_keys = token_keys or token_key()
+        self._wrapper = wrapper
         self._log = directory / f"service-{self.port}.log"
         policy_path = directory / f"policy-{self.port}.yaml"
         policy_path.write_text(yaml.safe_dump(dict(policy)))
@@ -103,7 +108,7 @@ class Service:
         """Start without waiting."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "feedsvc", "serve"],
+                [*self._wrapper, sys.executable, "-m", "feedsvc", "serve"],
                 env=self.environment,
                 stdout=log,
                 stderr=log,
@@ -144,6 +149,12 @@ class Service:
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
         return self._end(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Until it ends by itself or by somebody else's signal; returns the exit code."""
+        process, self._process = self._process, None
+        assert process is not None
+        return process.wait(40)
 
     def _end(self, how: signal.Signals) -> int:
         process, self._process = self._process, None
