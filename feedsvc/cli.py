@@ -89,11 +89,12 @@ def _serve(_: argparse.Namespace) -> int:
     # The kernel drops a SIGTERM for PID 1 of a container unless it is caught; `app` catches it from its start on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_DONE))
     from feedsvc.adapters.jwt import jwt_key_problems
+    from feedsvc.adapters.mongo.uri import uri_problems
     from feedsvc.adapters.telemetry import configure, report
     from feedsvc.settings import SettingsError, load_settings
 
     try:
-        settings = load_settings(os.environ, key_problems=jwt_key_problems)
+        settings = load_settings(os.environ, key_problems=jwt_key_problems, uri_problems=uri_problems)
     except SettingsError as error:
         _print_report(error.problems, error.warnings)
         return _WRONG
@@ -108,9 +109,10 @@ def _serve(_: argparse.Namespace) -> int:
 
 def _check(_: argparse.Namespace) -> int:
     from feedsvc.adapters.jwt import jwt_key_problems
+    from feedsvc.adapters.mongo.uri import uri_problems
     from feedsvc.settings import check_report
 
-    problems, warnings = check_report(os.environ, key_problems=jwt_key_problems)
+    problems, warnings = check_report(os.environ, key_problems=jwt_key_problems, uri_problems=uri_problems)
     _print_report(problems, warnings)
     if problems:
         return _WRONG

@@ -122,6 +122,19 @@ def test_serve_finds_a_bad_jwt_key_before_it_starts(
 
 
 @pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("verb", ["serve", "check"])
+@pytest.mark.parametrize("uri", ["mongodb://u:hunter22@h:999999", "mongodb://u:hunt/er22@h", "mongodb://"])
+def test_a_uri_that_cannot_be_read_is_a_problem_and_not_repeated(
+    verb: str, uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEEDSVC_MONGODB_URI", uri)
+    assert main([verb]) == 2
+    err = capsys.readouterr().err
+    assert "problem: FEEDSVC_MONGODB_URI: is not a MongoDB URI" in err
+    assert "hunt" not in err and "999999" not in err
+
+
+@pytest.mark.usefixtures("usable")
 def test_check_of_a_usable_configuration_prints_the_warnings_and_exits_with_0(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -7,7 +7,7 @@ never shown, is `environment.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Literal
 
@@ -27,6 +27,8 @@ _SCOPES: tuple[ScopeLevel, ...] = ("collection", "database", "deployment")
 
 IsInstalled = Callable[[str], bool]
 """Whether a package can be imported."""
+UriProblems = Callable[[str], Sequence[str]]
+"""A MongoDB URI to problems: `feedsvc.adapters.mongo.uri.uri_problems`, given by the caller."""
 
 
 def is_installed(package: str) -> bool:
@@ -65,11 +67,13 @@ def load_settings(
     *,
     read_file: ReadFile = read_limited,
     key_problems: KeyProblems | None = None,
+    uri_problems: UriProblems | None = None,
     is_installed: IsInstalled = is_installed,
 ) -> Settings:
     """The settings of an environment. Raises `SettingsError`.
 
     `key_problems` looks into the JWT key itself; without it a bad key is found only when the verifier is made.
+    `uri_problems` does the same for the URI of MongoDB.
     """
     environment = Environment(environ, read_file)
     limits = environment.limits()
@@ -77,6 +81,9 @@ def load_settings(
     uri = environment.secret("FEEDSVC_MONGODB_URI", required=True).strip()
     if uri and not uri.startswith(("mongodb://", "mongodb+srv://")):
         environment.problem("FEEDSVC_MONGODB_URI", "must start with mongodb:// or mongodb+srv://")
+    elif uri and uri_problems is not None:
+        for problem in uri_problems(uri):
+            environment.problem("FEEDSVC_MONGODB_URI", problem)
     host = environment.text("FEEDSVC_HOST") or "127.0.0.1"
     port = environment.port("FEEDSVC_PORT", 8080)
     jwt = environment.jwt(key_problems)
@@ -128,12 +135,17 @@ def check_report(
     *,
     read_file: ReadFile = read_limited,
     key_problems: KeyProblems | None = None,
+    uri_problems: UriProblems | None = None,
     is_installed: IsInstalled = is_installed,
 ) -> tuple[list[str], list[str]]:
     """(problems, warnings) of a configuration, for `feedsvc check`. Arguments as for `load_settings`."""
     try:
         settings = load_settings(
-            environ, read_file=read_file, key_problems=key_problems, is_installed=is_installed
+            environ,
+            read_file=read_file,
+            key_problems=key_problems,
+            uri_problems=uri_problems,
+            is_installed=is_installed,
         )
     except SettingsError as error:
         return error.problems, error.warnings
