@@ -110,12 +110,10 @@ class Hub:
         grant = self._grant(principal, frame.topic)
         images = await self.deployment.images(Namespace(grant.database, grant.collection))
         topic = effective_topic(grant, frame.topic, images=images)
+        place = await self._place(topic, frame)
+        # Last: what is refused opens no tail, of which there are few for all tenants.
         await self._opened(self._feed(topic))
-        if frame.start_at_operation_time is not UNSET:
-            return await self._at_time(topic, frame.start_at_operation_time.cluster_time)
-        if frame.resume_token is None:
-            return Place(topic)
-        return self._after(topic, frame.resume_token)
+        return place
 
     def topic_now(self, principal: Principal, request: TopicRequest, held: Topic) -> Topic:
         """The topic that a held subscription would be under these claims. Raises `Refusal`."""
@@ -194,6 +192,11 @@ class Hub:
         except TimeoutError:
             raise Refusal("source_unavailable", "the change stream does not open; try again later") from None
 
+    async def _place(self, topic: Topic, frame: Subscribe) -> Place:
+        if frame.start_at_operation_time is not UNSET:
+            return await self._at_time(topic, frame.start_at_operation_time.cluster_time)
+        return Place(topic) if frame.resume_token is None else self._after(topic, frame.resume_token)
+
     async def _at_time(self, topic: Topic, cluster_time: int) -> Place:
         if cluster_time > await self.deployment.operation_time():
             raise Refusal("bad_request", "startAtOperationTime is ahead of the cluster's time")
@@ -233,9 +236,12 @@ class Hub:
         return feed
 
     def _make_room(self) -> None:
-        """End a feed that only lingers. Raises `Refusal('topic_limit')` where all are in use."""
+        """End a feed that only lingers. Raises `Refusal('topic_limit')` where all are in use.
+
+        One that is not open yet has been asked for just now.
+        """
         for scope, feed in self.feeds.items():
-            if feed.idle_since is not None:
+            if feed.idle_since is not None and feed.opened.is_set():
                 self._end(scope)
                 return
         raise Refusal(

@@ -211,6 +211,35 @@ async def test_an_unsubscribe_behind_a_refresh_that_ended_the_topic() -> None:
         await peer.frame("pong")
 
 
+async def test_what_is_refused_opens_no_tail() -> None:
+    """There are few tails for all tenants: a client must not take them without holding a subscription."""
+    async with running(Limits(max_tails=1), level="collection") as world:
+        peer = await world.signed_in()
+        for fields, code in (
+            ({"resumeAfter": "junk"}, "token_invalid"),
+            ({"startAtOperationTime": {"$timestamp": {"t": 2**32 - 1, "i": 0}}}, "bad_request"),
+            ({"topic": {"filter": {"$where": ""}}}, "filter_unsupported"),
+        ):
+            peer.subscribe("users", **fields)
+            assert (await peer.frame("error"))["code"] == code
+        assert not world.hub.feeds
+        await peer.subscribed("orders")
+
+
+async def test_a_tail_that_is_opening_makes_no_room() -> None:
+    """Somebody waits for it; one that only lingers gives way."""
+    async with running(Limits(max_tails=1), level="collection") as world:
+        first, second = await world.signed_in(), await world.signed_in()
+        first.subscribe("orders")
+        second.subscribe("users")
+        assert (await second.frame("error"))["code"] == "topic_limit"
+        topic = (await first.frame("subscribed"))["topic"]
+        await first.frame("live")
+        first.say("unsubscribe", topic=topic)
+        await first.frame("unsubscribed")
+        await second.subscribed("users")
+
+
 async def test_the_same_claims_once_more_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that repeats its JWT has no policy applied to its subscriptions; other claims have, every time."""
     async with running() as world:
