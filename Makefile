@@ -27,7 +27,7 @@ $(STAMP): requirements.lock requirements-dev.lock
 
 install: $(STAMP) ## make .venv with everything that demo and tests need
 
-demo: $(STAMP) ## embedded database, sample data, a page in the browser
+demo: $(STAMP) ## embedded database, sample data, the service, and frames to paste
 	$(BIN)/feedsvc demo
 
 test: $(STAMP) ## the tests, a few minutes

@@ -192,6 +192,12 @@ async def test_the_log_says_where_it_listens_and_nothing_of_refused_requests(
         with pytest.raises(InvalidStatus) as refused:
             await connect(service.url, additional_headers={"Authorization": "Bearer junk"}, proxy=None)
         assert refused.value.response.status_code == 401
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(service.url.removesuffix("/v1/ws"), proxy=None)
+    assert (refused.value.response.status_code, refused.value.response.body) == (
+        404,
+        b"WebSockets are at /v1/ws\n",
+    )
     code, body = service.get("/v1/ws")
     assert (code, json.loads(body)["code"]) == (400, "bad_request")
     async with client_of(service, fresh_database) as client:

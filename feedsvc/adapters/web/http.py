@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
@@ -65,6 +66,12 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
         response.headers["Upgrade"] = "websocket"
         return response
 
+    async def elsewhere(socket: WebSocket) -> None:
+        """Without it the answer would be 403, which sends people to look for what they are not allowed to do."""
+        await socket.send_denial_response(
+            Response("WebSockets are at /v1/ws\n", 404, media_type="text/plain")
+        )
+
     return Starlette(
         routes=[
             WebSocketRoute("/v1/ws", feed),
@@ -73,5 +80,6 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
             Route("/healthz/startup", startup),
             Route("/healthz/ready", ready),
             Route("/metrics", exposition),
+            WebSocketRoute("/{path:path}", elsewhere),
         ]
     )
