@@ -280,8 +280,10 @@ class Consumer:
     def _has_cause(self, stream: Stream, reason: str) -> bool:
         memory, instance = stream.memory, self.instance
         assert memory is not None and instance is not None
-        if memory.refused:
-            return reason in memory.refused
+        if reason in memory.refused:
+            return True
+        if memory.refused and memory.refused != HISTORY_REASONS:
+            return False  # told before anything is opened, so no fault upstream can come first
         owed = self._expected(stream).after(memory.mark)
         if owed is not None and owed.loss == reason:
             return True
