@@ -7,10 +7,12 @@ an ASGI close would wait for it for ever (architecture.md, hazards of the server
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from feedsvc.core.errors import close_code
@@ -29,6 +31,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     """One WebSocket on uvicorn."""
 
     _refused = False
+    _abort_timer: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -38,10 +41,15 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             extensions[TRANSPORT_EXTENSION] = {"abort": self.transport.abort}
 
     async def send(self, message: Any) -> None:
-        """A refused upgrade was answered: uvicorn would log it as an error of the application, for anybody to cause."""
+        """A refused upgrade was answered: uvicorn would log it as an error of the application, for anybody to cause.
+
+        And a close: uvicorn tells the application at once that the socket is gone, which the peer may never let go.
+        """
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True
+        if message["type"] == "websocket.close":
+            self._abort_soon()
 
     def send_receive_event_to_app(self) -> None:
         """Invalid UTF-8 is the peer's mistake: 1007, without the traceback that uvicorn logs for it."""
@@ -74,6 +82,24 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.read_paused = False
         self.close_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
+    def handle_close(self, event: Frame) -> None:
+        super().handle_close(event)
+        self._abort_soon()
+
+    def eof_received(self) -> None:
+        super().eof_received()
+        self._abort_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        super().connection_lost(exc)
+
+    def _abort_soon(self) -> None:
+        """The socket is being closed. What is still written waits for a peer that may not read, but not for ever."""
+        if self._abort_timer is None:
+            self._abort_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
+
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
@@ -91,11 +117,13 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
             return
-        self.conn.fail(close_code("pong_timeout"), "pong_timeout")
+        code = close_code("pong_timeout")
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": "pong_timeout"})
+        self.conn.fail(code, "pong_timeout")
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()
-        self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
+        self._abort_soon()
 
 
 def abort_of(scope: Any) -> Callable[[], None] | None:
