@@ -110,6 +110,7 @@ async def test_a_client_cut_in_the_middle_of_a_batch_gets_the_rest_of_it(
         client.socket.transport.abort()
     async with client_of(service, fresh_database) as client:
         await client.subscribe("orders", resumeAfter=token)
+        await reaches(client, 99)
         assert ids(client) == list(range(30, 100))
 
 
@@ -134,6 +135,7 @@ async def test_a_half_open_socket_is_let_go_while_its_client_has_long_resumed(
         database["orders"].insert_many([{"_id": number} for number in range(3)])
         async with client_of(service, fresh_database) as second:
             await second.subscribe("orders", resumeAfter=first.tokens[topic])
+            await reaches(second, 2)
             assert ids(second) == [0, 1, 2]
             await asyncio.to_thread(service.wait_for, "/metrics", 200, "\nfeedsvc_connections 1.0\n")
             assert 'feedsvc_closes_total{code="4202"} 1.0' in service.get("/metrics")[1]
@@ -158,10 +160,12 @@ async def test_connections_that_age_in_turn_miss_nothing_between_them(
                 assert (await client.closed())[0] == 4205
                 got += ids(client)
                 resume = {"resumeAfter": client.tokens[topic]}
+    database["orders"].insert_one({"_id": len(written)})
     async with client_of(service, fresh_database) as client:
         await client.subscribe("orders", **resume)
+        await reaches(client, len(written))
         got += ids(client)
-    assert got == list(range(int(str(got[0])), len(written)))
+    assert got == list(range(int(str(got[0])), len(written) + 1))
     assert len(got) > 50
 
 

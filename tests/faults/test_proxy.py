@@ -193,11 +193,11 @@ async def test_twenty_thousand_numbers_through_the_fault_proxy(
         fresh_database,
         total=6_000 if SHORT else 20_000,
         drops=60 if SHORT else 200,
-        rounds=1 if SHORT else 3,
+        rounds=1 if SHORT else 2,
         stall_s=10.0 if SHORT else 30.0,
-        rest_s=2.0 if SHORT else 4.0,
+        rest_s=2.0,
         kill_every_s=6.0 if SHORT else 10.0,
-        write_rest_s=0.005 if SHORT else 0.01,
+        write_rest_s=0.0,
     )
 
 
