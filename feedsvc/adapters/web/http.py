@@ -16,6 +16,8 @@ from starlette.websockets import WebSocket
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
 
+_ANY_OTHER = "/{path:path}"
+
 
 class Health(msgspec.Struct, frozen=True):
     """`status` is `ok`, `degraded`, `starting`, `draining` or `failing`; `detail` is for people and names no secret."""
@@ -80,6 +82,6 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
             Route("/healthz/startup", startup),
             Route("/healthz/ready", ready),
             Route("/metrics", exposition),
-            WebSocketRoute("/{path:path}", elsewhere),
+            WebSocketRoute(_ANY_OTHER, elsewhere),
         ]
     )
