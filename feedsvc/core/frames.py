@@ -82,7 +82,9 @@ class FrameBuilder:
         event.pop("fullDocument", None)
         event.pop("updateDescription", None)
         event["truncated"] = True
-        return self._encoded(topic, event)
+        frame = self._encoded(topic, event)
+        # An `_id` of that size: a frame over the clients' limit would end each connection that replays it, for ever.
+        return frame if len(frame) <= self._max_event_bytes else Loss("event_unavailable")
 
     def _head(self, topic: Topic, view: ChangeView) -> dict[str, Any]:
         change = view.change

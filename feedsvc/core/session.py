@@ -181,9 +181,9 @@ class Session:
         """
         if self.state is State.CLOSED:
             return []
-        if self.principal is None:
-            return self.close(code, message)
         answer = code if REGISTRY[code].retryable else "auth_invalid"
+        if self.principal is None:
+            return self.close(answer, message)
         return self.error(answer, message, now)
 
     def settled(self, now: float) -> list[Effect]:

@@ -195,6 +195,14 @@ def test_a_large_event_loses_its_document() -> None:
     assert not {"fullDocument", "updateDescription"} & set(event)
 
 
+def test_an_event_that_is_too_large_without_its_document_loses_the_topic() -> None:
+    """An `_id` of that size: the frame would end every connection that reads it, at each replay."""
+    huge = "x" * 5000
+    outcome = Built(4000).builder.build(topic(), change("delete", MATCH, None, key={"_id": huge}))
+    assert isinstance(outcome, Loss)
+    assert outcome == "event_unavailable"
+
+
 def test_images_that_are_gone_lose_the_topic() -> None:
     """An exact view cannot be continued without them."""
     outcome = Built().builder.build(topic("client"), change("update", None, MATCH))

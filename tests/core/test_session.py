@@ -228,10 +228,10 @@ class SessionMachine(RuleBasedStateMachine):
     def answer_refused(self, code: str) -> None:
         expected: list[Shape] = []
         if not self.ended:
+            told = "auth_invalid" if code != "source_unavailable" else code
             if self.principal is None:
-                expected = self.model.close(REGISTRY[code].close_code or 0)
+                expected = self.model.close(REGISTRY[told].close_code or 0)
             else:
-                told = "auth_invalid" if code != "source_unavailable" else code
                 expected = self.model.error(told, self.now)
         self.same(self.session.refused_auth(code, "é" * 100, now=self.now), expected)
         self.settle()

@@ -61,8 +61,8 @@ async def test_credentials_of_the_upgrade() -> None:
     [
         ("unknown", 4102),
         ("no-tenant", 4102),
-        ("expired", 4101),
-        ("past", 4101),
+        ("expired", 4102),
+        ("past", 4102),
         ("keys-away", 4204),
     ],
 )
