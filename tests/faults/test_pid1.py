@@ -108,7 +108,6 @@ def test_sigterm_while_it_starts_is_not_lost(engine: Engine, tmp_path: Path, iso
         while not pids or not catches_sigterm(pids[0]):
             assert time.monotonic() < deadline
             pids = pids or children(service.pid)
-        assert "uvloop" not in Path(f"/proc/{pids[0]}/maps").read_text()
         os.kill(pids[0], signal.SIGTERM)
         assert service.wait() == 0
         assert "service.started" not in service.log()
