@@ -134,7 +134,9 @@ async def test_an_invalid_first_auth_closes_with_4102(service: Service, jwt: str
         assert client.seen == []
 
 
-async def test_an_expired_first_auth_closes_with_4102_as_any_invalid_one(service: Service, fresh_database: str) -> None:
+async def test_an_expired_first_auth_closes_with_4102_as_any_invalid_one(
+    service: Service, fresh_database: str
+) -> None:
     async with socket_of(service) as client:
         await client.send({"type": "auth", "jwt": make_jwt(fresh_database, ttl_s=-1)})
         assert (await client.closed())[0] == 4102
