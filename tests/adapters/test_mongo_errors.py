@@ -96,6 +96,7 @@ def test_the_code_and_its_name_are_kept() -> None:
     [
         (ServerSelectionTimeoutError(SECRET), False),
         (WaitQueueTimeoutError(SECRET), False),
+        (AutoReconnect("127.0.0.1:27017: connection pool paused (configured timeouts: ...)"), False),
         (AutoReconnect(SECRET), True),
         (NetworkTimeout(SECRET), True),
         (CursorNotFound(SECRET, 43), True),

@@ -24,6 +24,9 @@ from tests.support.service import Service
 
 CODES: list[int | None] = [43, 91, 133, 136, 189, 280, 286, 10107, 11600, None]
 """None closes the connection."""
+OF_ONE_STREAM = [43, 133, 136, 280, 286]
+"""What a server says of one cursor or position. The others speak of the server: the driver drops all its connections
+then, so streams that were not meant are opened again too."""
 LOSING = {136, 280, 286}
 """An answer to a stream that says that its position is lost. To anything else it says nothing."""
 HOT_WINDOW_S = 11.0
@@ -40,13 +43,14 @@ def opens_by_collection(proxy: EngineProxy) -> dict[str, list[float]]:
 
 
 async def test_every_code_for_a_topic_of_its_own(engine: Engine, fresh_database: str, tmp_path: Path) -> None:
-    """20 topics fail at once, each in its own way, on reads or on opens; the 21st does not notice.
+    """10 topics fail at once, each in its own way, on reads or on opens; the 11th does not notice.
 
     SRC-01, SRC-09, SRC-10 through the process: what loses a position gives `resync` before anything newer, the rest
     goes on without loss; no topic is opened more than three times in ten seconds.
     """
     cases = {
-        f"{command}_{code}": (command, code) for command, code in product(("getMore", "aggregate"), CODES)
+        f"{command}_{code}": (command, code)
+        for command, code in product(("getMore", "aggregate"), OF_ONE_STREAM)
     }
     with EngineProxy(engine.port) as proxy:
         service = Service(proxy.uri, tmp_path, tail_scope="collection")

@@ -84,6 +84,7 @@ REFUSED_CODES = frozenset(
         40573,  # change streams need a replica set
     }
 )
+POOL_PAUSED = "connection pool paused"
 NOT_RESUMABLE_LABEL = "NonResumableChangeStreamError"
 
 
@@ -102,8 +103,10 @@ def classify(error: Exception) -> SourceError:
         details: Any = error.details
         return SourceUnavailable(f"MongoDB failed: {_shown(details)}", details.get("code"))
     if isinstance(error, ConnectionFailure):
-        # Neither a server nor a connection was found; any other failure may have reached one.
-        reached = not isinstance(error, ServerSelectionTimeoutError | WaitQueueTimeoutError)
+        # Neither a server nor a connection was found, or the pool waits for the monitor's word after the failure of
+        # another stream (the driver has no class for that); any other failure may have reached a server.
+        unreached = isinstance(error, ServerSelectionTimeoutError | WaitQueueTimeoutError)
+        reached = not (unreached or POOL_PAUSED in str(error))
         return SourceUnavailable(f"MongoDB does not answer ({type(error).__name__})", reached=reached)
     if isinstance(error, ConfigurationError | InvalidURI):
         return SourceRefused(
