@@ -38,6 +38,7 @@ async def test_clients_are_told_and_closed_within_the_drain_time_and_the_exit_co
             await client.subscribe("orders")
         waiting = Client(await stack.enter_async_context(connect(service.url, proxy=None)))
         database["orders"].insert_one({"_id": 1})
+        await asyncio.gather(*(client.events(1) for client in clients))
         began = time.monotonic()
         exit_code = asyncio.create_task(asyncio.to_thread(service.stop))
         ends = await asyncio.gather(*map(ended, clients), ended(waiting))
