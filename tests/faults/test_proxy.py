@@ -99,7 +99,7 @@ async def reading(reader: Reader, total: int, drops: int) -> AsyncIterator[async
 
 
 KINDS_AT_THE_ENGINE = ("cut", "stall", "half_open", "slow", "duplicate_up")
-"""Not doubled replies, which no TCP delivers: one can make an event unreadable, which is told as `event_unavailable`."""
+"""No doubled replies: no TCP delivers them, and one can make an event unreadable (`event_unavailable`)."""
 
 
 async def through_faults_of_the_engine_link(
