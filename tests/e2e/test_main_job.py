@@ -49,7 +49,7 @@ async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
         subscribed = await client.subscribe("orders", resumeAfter=token, expect="", **wanted)
         assert (subscribed["resumed"], subscribed["token"], subscribed["topic"]) == (True, token, topic)
         await client.until("live")
-        events = [frame["event"] for frame in client.seen if frame["type"] == "event"]
+        events = await client.replayed(2)
         assert [
             (event["operationType"], event["documentKey"]["_id"], event["fullDocument"]) for event in events
         ] == [("insert", 3, {"_id": 3, "total": 30}), ("update", 1, {"_id": 1, "total": 11})]
@@ -84,7 +84,7 @@ async def test_a_token_that_the_oplog_no_longer_reaches_gets_resync_and_a_new_to
     async with client_of(service, fresh_database) as client:
         subscribed = await client.subscribe("orders", resumeAfter=resync["token"])
         assert subscribed["resumed"] is True
-        events = [frame["event"] for frame in client.seen if frame["type"] == "event"]
+        events = await client.replayed(1)
         assert [event["documentKey"] for event in events] == [{"_id": 3}]
 
 

@@ -87,7 +87,7 @@ async def outage(outage_s: float, how: str, tail_scope: str, directory: Path, da
     assert recovered_s <= BACK_WITHIN_S
 
 
-@pytest.mark.parametrize("how, tail_scope", [("kill", "collection"), ("freeze", "deployment")])
+@pytest.mark.parametrize("how, tail_scope", [("kill", "collection")])
 async def test_a_short_outage(how: str, tail_scope: str, tmp_path: Path, fresh_database: str) -> None:
     await outage(6, how, tail_scope, tmp_path, fresh_database)
 

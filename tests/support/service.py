@@ -231,6 +231,12 @@ class Client:
             await self.until(lambda frame: frame["type"] == expect and frame["topic"] == answer["topic"])
         return answer
 
+    async def replayed(self, count: int) -> list[Frame]:
+        """All changes seen so far, once there are `count`: those that the tail had not read yet come behind `live`."""
+        while len(seen := [frame["event"] for frame in self.seen if frame["type"] == "event"]) < count:
+            await self.receive()
+        return seen
+
     async def events(self, count: int, timeout_s: float = FRAME_TIMEOUT_S) -> list[Frame]:
         """The next `count` changes, of whatever topic."""
         return [(await self.until("event", timeout_s))["event"] for _ in range(count)]
