@@ -70,10 +70,6 @@ class Projection(msgspec.Struct, frozen=True):
         """This projection first, then the other one on what is left."""
         return Projection(self.stages + tuple(stage for stage in other.stages if stage not in self.stages))
 
-    @property
-    def is_identity(self) -> bool:
-        return not self.stages
-
     def canonical(self) -> object:
         """A JSON-able value that is equal for projections that are written differently but mean the same stages."""
         return [["include" if stage.include else "exclude", *stage.paths] for stage in self.stages]
