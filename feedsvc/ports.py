@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedsvc.core.changes import Change, TailScope
+from feedsvc.core.changes import Change, Document, Namespace, TailScope
 from feedsvc.core.positions import Position
 
 
@@ -114,6 +114,30 @@ class ChangeSource(Protocol):
 
     async def identity(self) -> str:
         """A stable name of the deployment behind the URI, part of every position's source."""
+        ...
+
+
+class DocumentCursor(Protocol):
+    """One open `find`. Used by one task; never cancel `read`."""
+
+    async def read(self) -> Sequence[Document]:
+        """The next documents, one server batch at the most; empty once there are no more. BSON values as in
+        `ChangeBody`. Raises `SourceError` (`EventUnavailable` for a document that cannot be decoded); after that the
+        cursor is unusable: close it."""
+        ...
+
+    async def close(self) -> None:
+        """Release the cursor. Never raises; safe to call twice."""
+        ...
+
+
+class DocumentSource(Protocol):
+    """Where snapshots are read (decision 10)."""
+
+    async def find(self, namespace: Namespace, query: Document, after: int) -> DocumentCursor:
+        """Every document that `query` matches, as of one or several majority-committed states, none older than
+        cluster time `after` (`t << 32 | i`), with simple collation. A collection that does not exist is empty.
+        Raises `SourceError`."""
         ...
 
 

@@ -35,20 +35,23 @@ class Topic:
     """One effective topic. `exact`: membership is decided on stored images; `deletes`: deletes are sent.
 
     Equal and hashable by canonical form. `policy_filtered`: documents of others may exist in the collection.
+    `policy_filter` looks at whole documents, `client_filter` at what `policy_fields` leaves of them.
     """
 
     __slots__ = (
         "_client_matches",
         "_hash",
         "_policy_matches",
-        "_policy_projection",
         "binding",
         "canonical",
+        "client_filter",
         "deletes",
         "exact",
         "matches_all",
         "namespace",
         "operations",
+        "policy_fields",
+        "policy_filter",
         "policy_filtered",
         "projection",
         "tenant",
@@ -63,8 +66,9 @@ class Topic:
         operations: frozenset[str],
         images: bool,
     ) -> None:
-        policy_filter = parse_filter(grant.filter)
-        policy_fields = Projection.parse(grant.fields) if grant.fields else IDENTITY
+        self.policy_filter = policy_filter = parse_filter(grant.filter)
+        self.client_filter = client_filter
+        self.policy_fields = policy_fields = Projection.parse(grant.fields) if grant.fields else IDENTITY
         self.tenant = grant.tenant
         self.namespace = Namespace(grant.database, grant.collection)
         self.operations = operations
@@ -81,7 +85,6 @@ class Topic:
         self._client_matches: Predicate | None = (
             None if client_form == everything else compile_filter(client_filter)
         )
-        self._policy_projection = None if policy_fields is IDENTITY else policy_fields
         bound = (
             grant.tenant.encode(),
             grant.database.encode(),
@@ -121,8 +124,8 @@ class Topic:
             return False
         if self._client_matches is None:
             return True
-        if self._policy_projection is not None:
-            document = self._policy_projection.apply(document)
+        if self.policy_fields is not IDENTITY:
+            document = self.policy_fields.apply(document)
         return self._client_matches(document)
 
 
