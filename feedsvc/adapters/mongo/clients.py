@@ -49,8 +49,8 @@ class Upstream(Protocol):
 class Reads(Protocol):
     """The client for everything but streams.
 
-    Databases are typed `Any`: use only what is awaited alike with both drivers, which is `command`, `find_one` and
-    `list_collections` with its cursor. (`start_session` is not: Motor's is a coroutine.)
+    Databases are typed `Any`: use only what is awaited alike with both drivers, which is `command`, `find_one`,
+    `list_collections` and `find_raw_batches` with their cursors. (`start_session` is not: see `Clients.session`.)
     """
 
     @property
@@ -67,6 +67,10 @@ class Clients(Protocol):
 
     async def watch(self, scope: TailScope, options: Mapping[str, Any]) -> Upstream:
         """Open a change stream; `options` are those of PyMongo's `watch`. Raises the driver's exceptions."""
+        ...
+
+    async def session(self) -> Any:
+        """A causally consistent session of `reads`; asks no server. Its holder awaits `end_session()`."""
         ...
 
     async def close(self) -> None:
@@ -99,6 +103,9 @@ class PyMongoClients:
         stream: Upstream = await watched(self._streams, scope).watch(**options)
         without_resume(stream)
         return stream
+
+    async def session(self) -> Any:
+        return self._reads.start_session(causal_consistency=True)
 
     async def close(self) -> None:
         await asyncio.gather(*(_close(client) for client in (self._streams, self._reads)))

@@ -90,3 +90,11 @@ def decode_body(raw: bytes) -> ChangeBody:
         )
     except (BSONError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UndecodableError(f"the body of an event cannot be decoded ({type(error).__name__})") from None
+
+
+def decode_document(raw: bytes) -> dict[str, Any]:
+    """A document that a find returned; raises `EventUnavailable`."""
+    try:
+        return bson.decode(raw, BODY_CODEC)
+    except (BSONError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EventUnavailable(f"a document cannot be decoded ({type(error).__name__})") from None

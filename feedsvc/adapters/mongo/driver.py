@@ -1,4 +1,4 @@
-"""MongoDB behind the port `ChangeSource`, with PyMongo's async API or with Motor (`clients.py`).
+"""MongoDB behind the ports `ChangeSource` and `DocumentSource`, with PyMongo's async API or with Motor (`clients.py`).
 
 Streams are never filtered: a `$match` on documents can make a stream impossible to resume, and the lookup is
 repeated at resume and may differ (docs of MongoDB, "Change Streams Production Recommendations"). They open with
@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from bson import Timestamp
 from pymongo.errors import OperationFailure
 
-from feedsvc.adapters.mongo import oplog, split
+from feedsvc.adapters.mongo import oplog, snapshot, split
 from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import MongoStream
 from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
-from feedsvc.core.changes import TailScope
+from feedsvc.core.changes import Document, Namespace, TailScope
 from feedsvc.core.positions import Position, timestamp_parts
 from feedsvc.ports import CollectionInfo, OplogWindow, PositionLost, SourceUnavailable
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class MongoSource:
-    """`ports.ChangeSource` over a replica set or a sharded cluster.
+    """`ports.ChangeSource` and `ports.DocumentSource` over a replica set or a sharded cluster.
 
     `max_streams`: how many streams may be open at once. `driver`: which library talks to MongoDB. `await_s`: how long
     the server waits before it answers "nothing new"; it bounds idle progress and closing. `server_selection_s`: how
@@ -98,6 +98,9 @@ class MongoSource:
 
     async def open(self, scope: TailScope, position: Position) -> MongoStream:
         return await self._classified(self._open(scope, position))
+
+    async def find(self, namespace: Namespace, query: Document, after: int) -> snapshot.MongoCursor:
+        return await self._classified(snapshot.find(self._started(), namespace, query, after))
 
     async def operation_time(self) -> int:
         return await self._classified(oplog.operation_time(self.reads))

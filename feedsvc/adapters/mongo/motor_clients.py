@@ -57,6 +57,9 @@ class MotorClients:
         # Until it is entered it has not even been sent.
         return MotorUpstream(await stream.__aenter__(), self._on_thread)
 
+    async def session(self) -> Any:
+        return await self._reads.start_session(causal_consistency=True)
+
     async def close(self) -> None:
         await asyncio.gather(*(self._close(client.delegate) for client in (self._streams, self._reads)))
         self._threads.shutdown(wait=False)
