@@ -14,6 +14,8 @@ import msgspec
 
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Namespace
 from feedsvc.core.positions import cluster_time_of
+from feedsvc.testing.entries import Document, Entry
+from feedsvc.testing.versions import Versions
 
 START = cluster_time_of(1_800_000_000, 1)
 """The cluster time of a new oplog's first entry (January 2027)."""
@@ -24,22 +26,6 @@ _ODD = 0x9E3779B97F4A7C15
 _INVERSE = pow(_ODD, -1, 1 << _BITS)
 
 EVENT_TOKEN, BOUNDARY_TOKEN, INVALIDATE_TOKEN = "e", "b", "i"
-
-Document = dict[str, Any]
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One oplog entry. `operation` is "noop" for a tick; `after` is the document as this entry left it."""
-
-    number: int
-    cluster_time: int
-    operation: str
-    namespace: Namespace
-    document_id: Any = None
-    after: Document | None = None
-    before: Document | None = None
-    update: Document | None = None
-    renamed_to: Namespace | None = None
 
 
 class MemoryOplog:
@@ -54,6 +40,8 @@ class MemoryOplog:
         self.now = START - 1
         self.first = 0
         """The number of the oldest entry that is still there."""
+        self.versions = Versions()
+        """The documents as of each entry: what a find sees."""
         self._seed = seed & _MASK
         self._default_images = images
         self._images: dict[tuple[str, str], bool] = {}
@@ -216,4 +204,6 @@ class MemoryOplog:
 
     def _append(self, entries: list[Entry]) -> None:
         self._entries.extend(entries)
+        for entry in entries:
+            self.versions.apply(entry, self.first)
         self.wake()

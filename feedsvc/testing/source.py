@@ -1,29 +1,37 @@
-"""`ports.ChangeSource` in memory: one instance's view of a `MemoryOplog`."""
+"""`ports.ChangeSource` and `ports.DocumentSource` in memory: one instance's view of a `MemoryOplog`."""
 
 from __future__ import annotations
 
-from feedsvc.core.changes import TailScope
+from feedsvc.core.changes import Document, Namespace, TailScope
 from feedsvc.core.positions import Position
 from feedsvc.ports import CollectionInfo, OplogWindow, SourceError
+from feedsvc.testing.documents import MemoryCursor
 from feedsvc.testing.oplog import MemoryOplog
 from feedsvc.testing.stream import MemoryStream
 
 
 class MemorySource:
-    """`ports.ChangeSource` over a `MemoryOplog`: one instance's view of it.
+    """`ports.ChangeSource` and `ports.DocumentSource` over a `MemoryOplog`: one instance's view of it.
 
     `max_records` bounds the records of one read; it may cut inside a transaction, never between a drop and its
-    synthesised invalidate.
+    synthesised invalidate. `max_documents` bounds those of one read of a find.
     """
 
-    def __init__(self, oplog: MemoryOplog, *, max_records: int = 1_000) -> None:
+    def __init__(self, oplog: MemoryOplog, *, max_records: int = 1_000, max_documents: int = 100) -> None:
         self.oplog = oplog
         self.max_records = max_records
+        self.max_documents = max_documents
         self.opened: list[tuple[TailScope, Position]] = []
         """Every `open` so far, failed ones too."""
+        self.found: list[tuple[Namespace, Document, int]] = []
+        """The arguments of every `find` so far, failed ones too."""
+        self.open_cursors = 0
+        """Finds that have not been closed."""
         self._limit: int | None = None
         self._open_faults: list[SourceError] = []
         self._read_faults: list[SourceError] = []
+        self._find_faults: list[SourceError] = []
+        self._cursor_faults: list[SourceError] = []
 
     @property
     def visible(self) -> int:
@@ -47,8 +55,19 @@ class MemorySource:
     def fail_next_open(self, error: SourceError) -> None:
         self._open_faults.append(error)
 
+    def fail_next_find(self, error: SourceError) -> None:
+        self._find_faults.append(error)
+
+    def fail_next_cursor_read(self, error: SourceError) -> None:
+        """The next read of any find of this source raises `error`, a waiting one at once."""
+        self._cursor_faults.append(error)
+        self.oplog.wake()
+
     def take_read_fault(self) -> SourceError | None:
         return self._read_faults.pop(0) if self._read_faults else None
+
+    def take_cursor_fault(self) -> SourceError | None:
+        return self._cursor_faults.pop(0) if self._cursor_faults else None
 
     async def open(self, scope: TailScope, position: Position) -> MemoryStream:
         return self.open_now(scope, position)
@@ -59,6 +78,21 @@ class MemorySource:
         if self._open_faults:
             raise self._open_faults.pop(0)
         return MemoryStream(self, scope, position)
+
+    async def find(self, namespace: Namespace, query: Document, after: int) -> MemoryCursor:
+        return self.find_now(namespace, query, after)
+
+    def find_now(self, namespace: Namespace, query: Document, after: int) -> MemoryCursor:
+        """`find` without a loop."""
+        self.found.append((namespace, query, after))
+        if self._find_faults:
+            raise self._find_faults.pop(0)
+        cursor = MemoryCursor(self, namespace, query, after, self._cursor_closed)
+        self.open_cursors += 1
+        return cursor
+
+    def _cursor_closed(self) -> None:
+        self.open_cursors -= 1
 
     async def operation_time(self) -> int:
         return self.operation_time_now()

@@ -21,7 +21,8 @@ from feedsvc.core.changes import (
 )
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.ports import Batch, PositionLost, SourceError, SourceUnavailable
-from feedsvc.testing.oplog import BOUNDARY_TOKEN, EVENT_TOKEN, INVALIDATE_TOKEN, Entry, MemoryOplog
+from feedsvc.testing.entries import Entry
+from feedsvc.testing.oplog import BOUNDARY_TOKEN, EVENT_TOKEN, INVALIDATE_TOKEN, MemoryOplog
 
 
 class View(Protocol):
