@@ -87,7 +87,8 @@ def _append(changes: Sequence[Change], topics: Sequence[Topic]) -> None:
     for first in range(0, len(changes), _BATCH):
         touched: dict[LoggedTopic, None] = {}
         for change in changes[first : first + _BATCH]:
-            tail.append(change, touched)
+            for _ in tail.append(change, touched):
+                pass
         if not touched:
             raise RuntimeError("no topic saw these changes")
         tail.trim(_RING_RECORDS, _LOG_BYTES)

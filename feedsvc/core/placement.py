@@ -16,15 +16,19 @@ from feedsvc.core.changes import Change
 from feedsvc.core.places import PlacementLimits, Places
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Place, Subscription
-from feedsvc.core.tail import Build, LoggedTopic, Tail
+from feedsvc.core.tail import Build, EveryTopic, LoggedTopic, Router, Tail
 
 
 class Placement:
-    """All subscriptions of one scope. `build` makes the frames of a change; see `core.tail.Build`."""
+    """All subscriptions of one scope. `build` makes the frames of a change, `router` finds whom it may concern; see
+    `core.tail`."""
 
-    def __init__(self, limits: PlacementLimits, build: Build) -> None:
+    def __init__(
+        self, limits: PlacementLimits, build: Build, router: Callable[[], Router] = EveryTopic
+    ) -> None:
         self._places = Places(limits)
         self._build = build
+        self._router = router
         self._changed: Callable[[], None] = lambda: None
         self._busy = False
         self._deferred: list[Callable[[], None]] = []
@@ -53,7 +57,7 @@ class Placement:
         """The live tail's first opening, at the current operation time (rule 5)."""
 
         def act() -> None:
-            self._places.live = Tail(start, self._build, live=True)
+            self._places.live = Tail(start, self._build, live=True, router=self._router)
             for subscription in list(self._places.subscriptions):
                 self._places.attach(subscription)
 
@@ -101,7 +105,7 @@ class Placement:
         try:
             touched: dict[LoggedTopic, None] = {}
             for change in changes:
-                tail.append(change, touched)
+                yield from tail.append(change, touched)
                 yield
             if boundary is not None:
                 tail.ring.advance(boundary)
@@ -143,7 +147,7 @@ class Placement:
 
     def catch_up_opened(self, start: Position) -> Tail:
         """A stream was opened at `start`: all that are queued try to join it."""
-        tail = Tail(start, self._build, live=False)
+        tail = Tail(start, self._build, live=False, router=self._router)
 
         def act() -> None:
             self._places.catch_ups.append(tail)

@@ -1,8 +1,13 @@
-"""A tail: one upstream stream as the core sees it: a ring of what was read and a log for each topic on it."""
+"""A tail: one upstream stream as the core sees it: a ring of what was read and a log for each topic on it.
+
+A record of data costs what its collection's `Router` makes of it: the tail knows nothing of filters. Control records
+(drop, rename, dropDatabase, invalidate) go to every topic that they concern.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, DATA_OPERATIONS, Change, Namespace
 from feedsvc.core.positions import Position
@@ -25,28 +30,72 @@ class OrderError(Exception):
 class LoggedTopic:
     """A topic on one tail. `holders` counts the subscriptions that keep it there, `readers` are those on this tail."""
 
-    __slots__ = ("adopted", "holders", "log", "readers", "topic")
+    __slots__ = ("adopted", "holders", "log", "loss", "readers", "topic")
 
     def __init__(self, topic: TopicKey, start: int) -> None:
         self.topic = topic
         self.log = TopicLog(start)
         self.holders = 0
         self.readers: dict[Subscription, None] = {}
+        self.loss: LogEntry | None = None
+        """The last loss that went into the log, which may have left it since."""
         self.adopted = False
         """A rename put another collection's documents under this name; the invalidate behind it is not for us."""
 
 
-class Tail:
-    """Ring, logs and readers of one stream. `opened_at` is the position from which the stream was first opened."""
+class Router(Protocol):
+    """The topics of one collection on one tail, and which of them a change of data may concern."""
 
-    def __init__(self, start: Position, build: Build, *, live: bool) -> None:
+    def add(self, logged: LoggedTopic) -> None: ...
+
+    def remove(self, logged: LoggedTopic) -> None: ...
+
+    @property
+    def members(self) -> Collection[LoggedTopic]: ...
+
+    def route(self, change: Change) -> Iterable[Sequence[LoggedTopic]]:
+        """At least the topics for which `Build` would not return None, each once. In portions, some of which may be
+        empty: between them the tail lets others run. Must not raise."""
+        ...
+
+
+class EveryTopic:
+    """The router that asks all."""
+
+    def __init__(self) -> None:
+        self._members: dict[LoggedTopic, None] = {}
+
+    def add(self, logged: LoggedTopic) -> None:
+        self._members[logged] = None
+
+    def remove(self, logged: LoggedTopic) -> None:
+        del self._members[logged]
+
+    @property
+    def members(self) -> Collection[LoggedTopic]:
+        return self._members
+
+    def route(self, change: Change) -> Iterable[Sequence[LoggedTopic]]:
+        return (list(self._members),)
+
+
+class Tail:
+    """Ring, logs and readers of one stream. `opened_at` is the position from which the stream was first opened.
+
+    `router` makes the router of a collection when its first topic comes.
+    """
+
+    def __init__(
+        self, start: Position, build: Build, *, live: bool, router: Callable[[], Router] = EveryTopic
+    ) -> None:
         self.is_live = live
         self.opened_at = start
         self.ring = Ring(start)
         self.space = LogSpace()
         self.topics: dict[TopicKey, LoggedTopic] = {}
         self.skipping: dict[Subscription, None] = {}
-        self._by_namespace: dict[Namespace, dict[LoggedTopic, None]] = {}
+        self._routers: dict[Namespace, Router] = {}
+        self._new_router = router
         self._build = build
 
     @property
@@ -58,7 +107,10 @@ class Tail:
         logged = self.topics.get(topic)
         if logged is None:
             logged = self.topics[topic] = LoggedTopic(topic, self.ring.head_ordinal)
-            self._by_namespace.setdefault(topic.namespace, {})[logged] = None
+            router = self._routers.get(topic.namespace)
+            if router is None:
+                router = self._routers[topic.namespace] = self._new_router()
+            router.add(logged)
         logged.holders += 1
         return logged
 
@@ -68,9 +120,10 @@ class Tail:
             return
         del self.topics[logged.topic]
         namespace = logged.topic.namespace
-        del self._by_namespace[namespace][logged]
-        if not self._by_namespace[namespace]:
-            del self._by_namespace[namespace]
+        router = self._routers[namespace]
+        router.remove(logged)
+        if not router.members:
+            del self._routers[namespace]
         self.space.forget(logged.log)
 
     def restart(self, start: Position) -> None:
@@ -81,9 +134,11 @@ class Tail:
         for logged in self.topics.values():
             logged.log = TopicLog(0)
             logged.adopted = False
+            logged.loss = None
 
-    def append(self, change: Change, touched: dict[LoggedTopic, None]) -> None:
-        """Read one record: number it, and put its frame into every log whose topic sees it.
+    def append(self, change: Change, touched: dict[LoggedTopic, None]) -> Iterator[None]:
+        """Read one record: number it, and put its frame into every log whose topic sees it. Exhaust it: it yields
+        after every frame and every portion of topics that were asked.
 
         A record that the ring already has is passed over: a stream that was reopened may repeat itself.
         Raises `OrderError` where the order of the stream broke.
@@ -96,36 +151,39 @@ class Tail:
         if position.same_as(ring.floor):
             return
         ordinal = ring.append(position)
-        for logged in self._route(change):
-            outcome = self._outcome(logged, change)
-            if outcome is None:
-                continue
-            if isinstance(outcome, Loss):
-                entry = LogEntry(ordinal, position, b"", str(outcome))
-            else:
-                entry = LogEntry(ordinal, position, outcome)
-            self.space.append(logged.log, entry)
-            touched[logged] = None
+        for portion in self._route(change):
+            for logged in portion:
+                outcome = self._outcome(logged, change)
+                if outcome is None:
+                    continue
+                if isinstance(outcome, Loss):
+                    entry = LogEntry(ordinal, position, b"", str(outcome))
+                else:
+                    entry = LogEntry(ordinal, position, outcome)
+                self.space.append(logged.log, entry)
+                touched[logged] = None
+                yield
+            yield
 
-    def _route(self, change: Change) -> list[LoggedTopic]:
+    def _route(self, change: Change) -> Iterable[Sequence[LoggedTopic]]:
         operation, namespace = change.operation, change.namespace
         if operation in DATA_OPERATIONS:
-            return list(self._by_namespace.get(namespace, ())) if namespace else []
+            router = self._routers.get(namespace) if namespace else None
+            return () if router is None else router.route(change)
         if operation not in COLLECTION_GONE_OPERATIONS and operation != "invalidate":
-            return []
+            return ()
         if namespace is None:
-            return list(self.topics.values())
+            return (list(self.topics.values()),)
         if not namespace.collection:
             return [
-                logged
-                for key, there in self._by_namespace.items()
+                list(router.members)
+                for key, router in self._routers.items()
                 if key.database == namespace.database
-                for logged in there
             ]
-        routed = list(self._by_namespace.get(namespace, ()))
+        concerned = [namespace]
         if change.renamed_to is not None and change.renamed_to != namespace:
-            routed += self._by_namespace.get(change.renamed_to, ())
-        return routed
+            concerned.append(change.renamed_to)
+        return [list(self._routers[name].members) for name in concerned if name in self._routers]
 
     def _outcome(self, logged: LoggedTopic, change: Change) -> bytes | Loss | None:
         """The frame of a change for a topic.

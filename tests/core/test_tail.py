@@ -60,7 +60,8 @@ def change(
 def read(tail: Tail, *changes: Change) -> dict[LoggedTopic, None]:
     touched: dict[LoggedTopic, None] = {}
     for one in changes:
-        tail.append(one, touched)
+        for _ in tail.append(one, touched):
+            pass
     return touched
 
 

@@ -175,9 +175,9 @@ def ring_keyed_by_token_only(patch: pytest.MonkeyPatch) -> None:
 def locate_among_matched_records_only(patch: pytest.MonkeyPatch) -> None:
     real = Tail.append
 
-    def append(self: Tail, change: Change, touched: dict[LoggedTopic, None]) -> None:
-        if self._route(change):
-            real(self, change, touched)
+    def append(self: Tail, change: Change, touched: dict[LoggedTopic, None]) -> Iterator[None]:
+        if any(self._route(change)):
+            yield from real(self, change, touched)
         elif change.position.cluster_time >= self.ring.head.cluster_time:
             self.ring.head = change.position
 
