@@ -8,6 +8,7 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
+from feedsvc.core.behind_policy import PolicyView
 from feedsvc.core.changes import DATA_OPERATIONS, Change, UndecodableError
 from feedsvc.core.membership import ChangeView, Decision, decide
 from feedsvc.core.positions import Position, timestamp_parts
@@ -39,6 +40,7 @@ class FrameBuilder:
         self._max_event_bytes = max_event_bytes
         self._failed = failed
         self._view: ChangeView | None = None
+        self._policy_view: PolicyView | None = None
 
     def seal(self, topic: Topic, position: Position) -> str:
         """The resume token of a position for a topic."""
@@ -65,15 +67,16 @@ class FrameBuilder:
             if not isinstance(outcome, Decision):
                 return outcome
             decision = outcome
-        event = self._head(topic, view)
         if decision is None:
-            return self._encoded(topic, event)
-        if decision.document is not None:
-            event["fullDocument"] = topic.projection.apply(decision.document)
-        if decision.update is not None and change.operation == "update":
-            update = topic.projection.apply_update(decision.update, view.body.before)
-            if update is not None:
-                event["updateDescription"] = update
+            return self._encoded(topic, self._head(topic, view))
+        shown = self._behind_policy(topic, view).show(topic, decision)
+        if shown is None:
+            return None
+        event = self._head(topic, view)
+        if shown.document is not None:
+            event["fullDocument"] = shown.document
+        if shown.update is not None:
+            event["updateDescription"] = shown.update
         if decision.membership is not None:
             event["membership"] = decision.membership
         frame = self._encoded(topic, event)
@@ -85,6 +88,13 @@ class FrameBuilder:
         frame = self._encoded(topic, event)
         # An `_id` of that size: a frame over the clients' limit would end each connection that replays it, for ever.
         return frame if len(frame) <= self._max_event_bytes else Loss("event_unavailable")
+
+    def _behind_policy(self, topic: Topic, view: ChangeView) -> PolicyView:
+        """The change behind the topic's policy projection, which the topics of a collection have in common."""
+        known = self._policy_view
+        if known is None or known.view is not view or known.policy != topic.policy_fields:
+            known = self._policy_view = PolicyView(view, topic.policy_fields)
+        return known
 
     def _head(self, topic: Topic, view: ChangeView) -> dict[str, Any]:
         change = view.change

@@ -7,7 +7,10 @@ an index, and an inclusion drops the scalars of an array that it goes through. `
 Update descriptions are projected value by value, and the rule is that nothing hidden may leak through a reading that
 was guessed. So each path is first placed (`images.place_of`): by `disambiguatedPaths`, else in an image of the
 document. Where neither is at hand, all readings are followed, and if they disagree on what is visible the whole
-description is left out. Paths of the result name places of the *stored* document, as MongoDB's do.
+description is left out. Paths of the result name places of the *stored* document, as MongoDB's do; where the policy
+drops elements of an array, its indexes and its length tell how many, so such a description is left out too.
+
+Where both states of the document are known, `behind_policy` does better: it needs no description at all.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import Any
 import msgspec
 from bson.decimal128 import Decimal128
 
-from feedsvc.core.images import AmbiguousDeltaError, Place, array_index, place_of, stated_place
-from feedsvc.core.projection_stage import GONE, HIDDEN, Stage, Tree
+from feedsvc.core.images import AmbiguousDeltaError, Place, array_index, place_of, stated_place, usual_place
+from feedsvc.core.projection_stage import GONE, HIDDEN, Stage, Tree, Visible
 
 _PARTS = ("updatedFields", "removedFields", "truncatedArrays")
 _MAX_READINGS = 4_096
@@ -81,57 +84,66 @@ class Projection(msgspec.Struct, frozen=True):
             out = stage.document(out)
         return out if isinstance(out, dict) else dict(out)
 
+    def behind(self, first: Projection) -> Projection:
+        """What of this projection is left to do where `first`, with which it begins, is done."""
+        return Projection(self.stages[len(first.stages) :])
+
     def apply_update(
-        self, update_description: Mapping[str, Any], image: Mapping[str, Any] | None = None
+        self,
+        update_description: Mapping[str, Any],
+        image: Mapping[str, Any] | None = None,
+        policy: Projection | None = None,
     ) -> dict[str, Any] | None:
         """The visible part of an update description, without `disambiguatedPaths`; None where it must be left out.
 
-        `image` is the stored document before the update, or else after it, not projected. A parent whose new value
+        `image` is the stored document before the update, or else after it, not projected. `policy` is the first part
+        of this projection that hides from the reader what the rest may not tell either. A parent whose new value
         has no visible part becomes a removed field, which is what it is for the reader.
         """
         if not self.stages:
             return {name: update_description[name] for name in _PARTS if name in update_description}
         try:
-            return self._update(update_description, image)
+            return self._update(update_description, image, policy.stages if policy else ())
         except AmbiguousDeltaError:
             return None
 
-    def _update(self, description: Mapping[str, Any], image: Mapping[str, Any] | None) -> dict[str, Any]:
-        known = description.get("disambiguatedPaths")
-        if known is None and image is None:
-            _check_readings(description)
+    def hides_update(self, update_description: Mapping[str, Any], image: Mapping[str, Any] | None) -> bool:
+        """Whether nothing that an update wrote is visible, however its paths are read. Arguments as `apply_update`."""
+        known = update_description.get("disambiguatedPaths")
+        left = _MAX_READINGS
+        for path in _paths(update_description):
+            for place in _every_place(path, known, image):
+                left -= 1
+                if left < 0 or HIDDEN not in [stage.at(place) for stage in self.stages]:
+                    return False
+        return True
+
+    def _update(
+        self, description: Mapping[str, Any], image: Mapping[str, Any] | None, policy: tuple[Stage, ...]
+    ) -> dict[str, Any]:
+        reading = _Reading(self.stages, policy, description.get("disambiguatedPaths"), image)
         updated: dict[str, Any] = {}
         removed: list[str] = []
         truncated: list[dict[str, Any]] = []
         for path in description.get("removedFields") or ():
-            if self._shows(_places(path, known, image)):
+            if reading.visible_place(path) is not None:
                 removed.append(path)
         for entry in description.get("truncatedArrays") or ():
-            if self._shows(_places(entry["field"], known, image)):
+            if reading.visible_place(entry["field"], cut=True) is not None:
                 truncated.append({"field": entry["field"], "newSize": entry["newSize"]})
         for path, value in (description.get("updatedFields") or {}).items():
-            places = _places(path, known, image)
-            if not self._shows(places):
+            place = reading.visible_place(path)
+            if place is None:
                 continue
-            visible = self._value_at(places[0], value)
+            visible = self._value_at(place, value)
             if visible is not GONE:
                 updated[path] = visible
-            elif isinstance(places[0][-1], str):
+            elif isinstance(place[-1], str):
                 removed.append(path)
             else:
                 raise AmbiguousDeltaError("an element of an array is hidden, which moves those behind it")
         out = {"updatedFields": updated, "removedFields": removed, "truncatedArrays": truncated}
         return {name: part for name, part in out.items() if part or name in description}
-
-    def _shows(self, places: list[Place]) -> bool:
-        """Whether a path is visible by its first reading; AmbiguousDeltaError where another one shows it otherwise."""
-        seen = [stage.at(places[0]) for stage in self.stages]
-        if HIDDEN in seen:
-            return False
-        for place in places[1:]:
-            if seen != [stage.at(place) for stage in self.stages]:
-                raise AmbiguousDeltaError("what is visible depends on how a path is read")
-        return True
 
     def _value_at(self, place: Place, value: Any) -> Any:
         for stage in self.stages:
@@ -177,24 +189,79 @@ def _tree(paths: Iterable[str]) -> Tree:
     return root
 
 
-def _places(path: str, known: Mapping[str, Any] | None, image: Mapping[str, Any] | None) -> list[Place]:
-    """The places that a path can mean, the usual reading (plain names, numbers as indexes) first."""
-    if "." not in path:
-        return [(path,)]
-    if known is not None:
-        return [stated_place(path, known)]
-    if image is not None:
-        return [place_of(path, image)]
-    return list(_guesses(path.split("."), 0))
+class _Reading:
+    """How the paths of one description are read, and what the stages show of them."""
 
+    def __init__(
+        self,
+        stages: tuple[Stage, ...],
+        policy: tuple[Stage, ...],
+        known: Mapping[str, Any] | None,
+        image: Mapping[str, Any] | None,
+    ) -> None:
+        self._stages = stages
+        self._policy = policy
+        self._known = known
+        self._image = image
+        self._left = _MAX_READINGS
 
-def _check_readings(description: Mapping[str, Any]) -> None:
-    """AmbiguousDeltaError where following every reading would take too long."""
-    left = _MAX_READINGS
-    for path in _paths(description):
-        left -= 3 ** min(path.count("."), 8)
-        if left < 0:
+    def visible_place(self, path: str, *, cut: bool = False) -> Place | None:
+        """The place of a path, None where it is hidden; `cut`: the length of the array there is told.
+
+        AmbiguousDeltaError where another reading shows it otherwise, or a place tells what the policy hides. A
+        hidden path must not raise it: whether the others are told would depend on it.
+        """
+        if "." not in path or self._known is not None:
+            place = stated_place(path, self._known or {})
+        elif self._image is None:
+            place = usual_place(path)
+            if HIDDEN not in self._seen(place):
+                self._check_other_readings(path, place)
+        else:
+            try:
+                place = place_of(path, self._image)
+            except AmbiguousDeltaError:
+                self._spend(path)
+                if all(HIDDEN in self._seen(place) for place in _guesses(path.split("."), 0)):
+                    return None
+                raise
+        if HIDDEN in self._seen(place):
+            return None
+        if any(stage.counts_at(place, cut=cut) for stage in self._policy):
+            raise AmbiguousDeltaError("an index tells how many elements of an array are hidden")
+        return place
+
+    def _check_other_readings(self, path: str, usual: Place) -> None:
+        """AmbiguousDeltaError where one shows something else."""
+        self._spend(path)
+        seen = self._seen(usual)
+        if any(seen != self._seen(other) for other in _guesses(path.split("."), 0)):
+            raise AmbiguousDeltaError("what is visible depends on how a path is read")
+
+    def _spend(self, path: str) -> None:
+        """AmbiguousDeltaError where following every reading would take too long."""
+        self._left -= 3 ** min(path.count("."), 8)
+        if self._left < 0:
             raise AmbiguousDeltaError("the paths of the update have too many readings")
+
+    def _seen(self, place: Place) -> list[Visible]:
+        return [stage.at(place) for stage in self._stages]
+
+
+def _every_place(
+    path: str, known: Mapping[str, Any] | None, image: Mapping[str, Any] | None
+) -> Iterator[Place]:
+    """The places that a path can mean, with the help that there is."""
+    if "." not in path or known is not None:
+        yield stated_place(path, known or {})
+        return
+    if image is not None:
+        try:
+            yield place_of(path, image)
+            return
+        except AmbiguousDeltaError:
+            pass
+    yield from _guesses(path.split("."), 0)
 
 
 def _paths(description: Mapping[str, Any]) -> Iterator[str]:

@@ -56,6 +56,22 @@ class Stage(msgspec.Struct, frozen=True):
             tree = below
         return Visible(True, tree)
 
+    def counts_at(self, place: tuple[str | int, ...], *, cut: bool = False) -> bool:
+        """Whether a visible place, or (`cut`) the length of the array there, counts elements that this stage drops.
+
+        Only an inclusion drops elements: the scalars of an array that it goes through.
+        """
+        if not self.include:
+            return False
+        tree: Tree | None = self.tree
+        for part in place:
+            if tree is None:
+                return False
+            if isinstance(part, int):
+                return True
+            tree = tree[part]
+        return cut and tree is not None
+
     def value(self, value: Any, tree: Tree) -> Any:
         """The visible part of a value that stands where `tree` applies, or GONE."""
         return _included_value(value, tree) if self.include else _excluded_value(value, tree)
