@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from feedsvc.core.changes import Change, ChangeBody, Document
+from feedsvc.core.changes import Change, ChangeBody, Document, UndecodableError
 from feedsvc.core.images import AmbiguousDeltaError, after_image
 from feedsvc.core.tail import Loss
 from feedsvc.core.topics import Topic
@@ -34,33 +34,51 @@ _LEFT = Decision("left")
 
 
 class ChangeView:
-    """A change with what is computed from it once, whatever the number of topics: its body and its after-image."""
+    """A change with what is computed from it once, whatever the number of topics: its body, its after-image, and each
+    image behind each of the policy's projections. What failed once is not tried again."""
 
-    __slots__ = ("_after", "_body", "change")
+    __slots__ = ("_after", "_behind", "_body", "_computed", "change")
 
     def __init__(self, change: Change) -> None:
         self.change = change
-        self._body: ChangeBody | None = None
+        self._body: ChangeBody | UndecodableError | None = None
         self._after: Document | None = None
+        self._computed = False
+        self._behind: dict[tuple[bytes, int], Document] = {}
 
     @property
     def body(self) -> ChangeBody:
         """Raises `UndecodableError`."""
-        if self._body is None:
-            self._body = self.change.body()
-        return self._body
+        body = self._body
+        if body is None:
+            try:
+                body = self._body = self.change.body()
+            except UndecodableError as error:
+                self._body = error
+                raise
+        elif isinstance(body, UndecodableError):
+            raise UndecodableError(*body.args)
+        return body
 
     def after_update(self) -> Document | None:
         """The document as this update left it: pre-image plus delta; None where either is missing or ambiguous."""
-        if self._after is None:
+        if not self._computed:
             body = self.body
-            if body.before is None or body.update_description is None:
-                return None
-            try:
-                self._after = after_image(body.before, body.update_description)
-            except AmbiguousDeltaError:
-                return None
+            self._computed = True
+            if body.before is not None and body.update_description is not None:
+                try:
+                    self._after = after_image(body.before, body.update_description)
+                except AmbiguousDeltaError:
+                    pass
         return self._after
+
+    def behind(self, topic: Topic, document: Document) -> Document:
+        """What a topic's client filter sees of an image of this change; of no other document."""
+        key = (topic.policy_fields_form, id(document))
+        behind = self._behind.get(key)
+        if behind is None:
+            behind = self._behind[key] = topic.behind(document)
+        return behind
 
 
 def decide(topic: Topic, view: ChangeView) -> Decision | Loss | None:
@@ -80,12 +98,12 @@ def _exact(topic: Topic, view: ChangeView) -> Decision | Loss | None:
     else:
         if body.before is None:
             return Loss("images_lost")
-        was = topic.matches(body.before)
+        was = topic.matches(body.before, view.behind)
         if operation == "update":
             after = view.after_update()
             if after is None:
                 return Loss("images_lost")
-    now = operation != "delete" and after is not None and topic.matches(after)
+    now = operation != "delete" and after is not None and topic.matches(after, view.behind)
     if now:
         if was:
             return Decision("stayed", after, body.update_description)
@@ -102,7 +120,7 @@ def _partial(topic: Topic, view: ChangeView) -> Decision | None:
         document = view.after_update() or document
         if document is None:
             return Decision("stayed", None, body.update_description)
-    if document is None or not topic.matches(document):
+    if document is None or not topic.matches(document, view.behind):
         return _LEFT if operation != "insert" and topic.deletes else None
     if operation == "insert":
         return Decision("entered", document)

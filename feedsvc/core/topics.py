@@ -9,7 +9,7 @@ canonical form, never by a hash.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -30,12 +30,16 @@ from feedsvc.core.tokens import BINDING_BYTES
 _TOPIC_ID_BYTES = 15
 _CANONICAL_VERSION = b"1"
 
+Behind = Callable[["Topic", Document], Document]
+"""The document behind a topic's `policy_fields`; whoever asks many topics of one document projects it once."""
+
 
 class Topic:
     """One effective topic. `exact`: membership is decided on stored images; `deletes`: deletes are sent.
 
     Equal and hashable by canonical form. `policy_filtered`: documents of others may exist in the collection.
-    `policy_filter` looks at whole documents, `client_filter` at what `policy_fields` leaves of them.
+    `policy_filter` looks at whole documents, `client_filter` at what `policy_fields` leaves of them. The two `_form`
+    are equal for projections that show the same: what is made of one document for many topics is kept by them.
     """
 
     __slots__ = (
@@ -51,9 +55,11 @@ class Topic:
         "namespace",
         "operations",
         "policy_fields",
+        "policy_fields_form",
         "policy_filter",
         "policy_filtered",
         "projection",
+        "projection_form",
         "tenant",
         "topic_id",
     )
@@ -69,6 +75,7 @@ class Topic:
         self.policy_filter = policy_filter = parse_filter(grant.filter)
         self.client_filter = client_filter
         self.policy_fields = policy_fields = Projection.parse(grant.fields) if grant.fields else IDENTITY
+        self.policy_fields_form = _projection_form(policy_fields)
         self.tenant = grant.tenant
         self.namespace = Namespace(grant.database, grant.collection)
         self.operations = operations
@@ -76,6 +83,7 @@ class Topic:
         self.policy_filtered = bool(grant.filter)
         self.deletes = images or not self.policy_filtered
         self.projection = policy_fields.then(client_fields)
+        self.projection_form = _projection_form(self.projection)
         everything = canonical_form(parse_filter({}))
         policy_form, client_form = canonical_form(policy_filter), canonical_form(client_filter)
         self.matches_all = policy_form == client_form == everything
@@ -95,7 +103,7 @@ class Topic:
             ",".join(operation for operation in DATA_OPERATIONS if operation in operations).encode(),
         )
         mode = b"exact" if images else b"partial"
-        self.canonical = _packed(b"topic", *bound, _projection_form(policy_fields), mode)
+        self.canonical = _packed(b"topic", *bound, self.policy_fields_form, mode)
         self.binding = sha256(_packed(b"binding", *bound)).digest()[:BINDING_BYTES]
         digest = sha256(self.canonical).digest()[:_TOPIC_ID_BYTES]
         self.topic_id = base64.urlsafe_b64encode(digest).decode()
@@ -114,7 +122,11 @@ class Topic:
     def fidelity(self) -> Fidelity:
         return Fidelity("exact" if self.exact else "partial", self.deletes)
 
-    def matches(self, document: Document) -> bool:
+    def behind(self, document: Document) -> Document:
+        """What the client's filter sees of a document."""
+        return document if self.policy_fields is IDENTITY else self.policy_fields.apply(document)
+
+    def matches(self, document: Document, behind: Behind = behind) -> bool:
         """Whether this topic's clients may see and want the document.
 
         The policy's filter sees the document whole; the client's sees it behind the policy's projection, so a hidden
@@ -125,7 +137,7 @@ class Topic:
         if self._client_matches is None:
             return True
         if self.policy_fields is not IDENTITY:
-            document = self.policy_fields.apply(document)
+            document = behind(self, document)
         return self._client_matches(document)
 
 
