@@ -165,6 +165,7 @@ class Service:
                 random=random.random,
             ),
             self._source,
+            self._source,
             clock,
             self._metrics,
             logs.report,
@@ -234,6 +235,8 @@ class Service:
         metrics.gauge("connections", hub.admission.connections)
         metrics.gauge("waiting_sockets", hub.admission.waiting)
         metrics.gauge("topics", hub.admission.topics)
+        metrics.gauge("snapshots_running", hub.snapshots.running)
+        metrics.gauge("snapshots_waiting", hub.snapshots.waiting)
         metrics.gauge("tails", len(feeds))
         metrics.gauge("catch_up_tails", sum(len(feed.placement.catch_ups) for feed in feeds))
         metrics.gauge("subscriptions", sum(feed.placement.subscriptions for feed in feeds))

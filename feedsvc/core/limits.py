@@ -121,6 +121,20 @@ _TABLE: tuple[Limit, ...] = (
         "What one resume may read from the oplog; beyond it fetching the state is cheaper.",
         "MAX_REPLAY_BYTES",
     ),
+    _bound(
+        "max_snapshot_bytes",
+        _GIB,
+        "bytes",
+        "What one snapshot may send; a client that holds more of a topic in memory needs a narrower one.",
+        "MAX_SNAPSHOT_BYTES",
+    ),
+    _bound(
+        "max_snapshot_documents",
+        10_000_000,
+        "count",
+        "What one snapshot may read, sent or not: matching them takes minutes of this process.",
+        "MAX_SNAPSHOT_DOCUMENTS",
+    ),
     Limit(
         "jwt_leeway_s",
         30,
@@ -248,6 +262,19 @@ _TABLE: tuple[Limit, ...] = (
         "Upstream records per tail whose place is known without MongoDB; about 0.5 KB each.",
     ),
     Limit("catch_up_tails", 4, "count", "A reconnect storm costs MongoDB this many more cursors at a time."),
+    Limit(
+        "snapshots",
+        16,
+        "count",
+        "Read at a time; each holds a cursor of MongoDB, one of its replies and one page.",
+    ),
+    Limit("snapshots_per_tenant", 8, "count", "Slow clients of one tenant leave half of them to the others."),
+    Limit(
+        "snapshot_page_bytes",
+        256 * _KIB,
+        "bytes",
+        "One page, but for a single larger document: some hundred documents, and what a slow client waits behind.",
+    ),
     Limit("catch_up_window_s", 0.05, "seconds", "Positions that ask within it share a catch-up tail."),
     Limit(
         "tail_linger_s",
@@ -289,6 +316,8 @@ class Limits(msgspec.Struct, frozen=True):
     log_bytes: int = _whole("log_bytes")
     max_event_bytes: int = _whole("max_event_bytes")
     max_replay_bytes: int = _whole("max_replay_bytes")
+    max_snapshot_bytes: int = _whole("max_snapshot_bytes")
+    max_snapshot_documents: int = _whole("max_snapshot_documents")
     jwt_leeway_s: float = _seconds("jwt_leeway_s")
     connections_per_tenant: int = _whole("connections_per_tenant")
     subscriptions_per_connection: int = _whole("subscriptions_per_connection")
@@ -318,6 +347,9 @@ class Limits(msgspec.Struct, frozen=True):
     sse_resume_token_chars: int = _whole("sse_resume_token_chars")
     ring_records: int = _whole("ring_records")
     catch_up_tails: int = _whole("catch_up_tails")
+    snapshots: int = _whole("snapshots")
+    snapshots_per_tenant: int = _whole("snapshots_per_tenant")
+    snapshot_page_bytes: int = _whole("snapshot_page_bytes")
     catch_up_window_s: float = _seconds("catch_up_window_s")
     tail_linger_s: float = _seconds("tail_linger_s")
     high_water_bytes: int = _whole("high_water_bytes")

@@ -110,6 +110,8 @@ class Placement:
             if boundary is not None:
                 tail.ring.advance(boundary)
             if tail.is_live:
+                for subscription in list(places.snapshots):
+                    places.check_snapshot(subscription)
                 for subscription in list(places.waiting):
                     places.place(subscription)
                 readers = [reader for logged in touched for reader in logged.readers]
@@ -132,6 +134,7 @@ class Placement:
             if live is None:
                 raise RuntimeError("the live tail has not been opened")
             lost = [reader for logged in live.topics.values() for reader in logged.readers]
+            lost += self._places.snapshots
             live.restart(start)
             for subscription in lost:
                 self._places.lose(subscription, reason)
@@ -139,6 +142,27 @@ class Placement:
                 self._places.place(subscription)
 
         self._do(act)
+
+    def begin_snapshot(self, subscription: Subscription) -> Position | None:
+        """The position of a snapshot, fixed before its `find`; None where none is owed any more (look again when
+        `snapshot_due` says so). Not while a step is under way."""
+        if self._busy:
+            raise RuntimeError("a step is under way on this placement")
+        return self._places.begin_snapshot(subscription)
+
+    def end_snapshot(self, subscription: Subscription) -> bool:
+        """Tell the end of a snapshot and go on behind its position. False where the connection is full, or the
+        snapshot was abandoned. Not while a step is under way."""
+        if self._busy:
+            raise RuntimeError("a step is under way on this placement")
+        ended = False
+
+        def act() -> None:
+            nonlocal ended
+            ended = self._places.end_snapshot(subscription)
+
+        self._do(act)
+        return ended
 
     def next_opening(self) -> Position | None:
         """Where the next catch-up tail opens: the least of the queue, a boundary first (rule 7)."""

@@ -8,6 +8,13 @@ States of a subscription::
     SKIPPING -batch--> CATCHING | QUEUED | LOST       SKIPPING: on a catch-up tail, before its position
     CATCHING -pump---> LIVE | WAITING                 CATCHING: cursor into a catch-up tail's log
     LIVE    --pump---> QUEUED                         LOST:     owes its client a resync once it can take one
+    LOST    --pump---> LIVE | SNAPSHOT                SNAPSHOT: owes its client a snapshot, or is in one
+    SNAPSHOT --end---> LIVE | QUEUED | LOST
+
+A snapshot is not placement's work but the runtime's. Placement says that one is due and fixes its position before it
+is read (`begin_snapshot`), keeps quiet until it ends, and takes a loss meanwhile as what it is to everybody else. The
+topic is on the live tail all the time, so what happens behind the position is in its log or, once it fell off there,
+a catch-up tail's work, as for any other cursor.
 
 Only `Placement` calls this, one call at a time. Rules for whoever edits it:
 
@@ -45,6 +52,8 @@ class Places:
         self.queue: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.subscriptions: dict[Subscription, LoggedTopic | None] = {}
+        self.snapshots: dict[Subscription, None] = {}
+        """Those whose snapshot has begun, each with the cursor and the position at which it did."""
 
     @property
     def _live(self) -> Tail:
@@ -63,6 +72,10 @@ class Places:
         self.subscriptions[subscription] = self._live.hold(subscription.topic)
         if subscription.reason is not None:
             self.lose(subscription, subscription.reason)
+        elif subscription.snapshot == "always":
+            subscription.at = None
+            self._announce(subscription, resumed=False)
+            self._owe_snapshot(subscription)
         elif subscription.at is None:
             self._locate_live(subscription, self._live.ring.head_ordinal)
             subscription.at = self._live.head
@@ -84,6 +97,7 @@ class Places:
         """Take a subscription from wherever it stands; the caller says where it goes."""
         self.queue.pop(subscription, None)
         self.waiting.pop(subscription, None)
+        self.snapshots.pop(subscription, None)
         tail, logged = subscription.tail, subscription.logged
         subscription.tail = subscription.logged = None
         if tail is None or logged is None:
@@ -306,7 +320,7 @@ class Places:
         self.pump(subscription)
 
     def _resync(self, subscription: Subscription) -> bool:
-        """Rule 10: written only when the connection can take it. The new place is the live head."""
+        """Rule 10: written only when the connection can take it. The new place is the live head, or a snapshot."""
         if self.live is None or subscription.closed or not subscription.outlet.writable:
             return False
         if not subscription.announced:
@@ -315,11 +329,51 @@ class Places:
         head = self.live.head
         subscription.resyncs += 1
         subscription.outlet.resync(subscription, subscription.reason or "history_lost", head)
-        self._locate_live(subscription, self.live.ring.head_ordinal)
         subscription.reason = None
         subscription.at = subscription.told = head
         subscription.went_live = subscription.replaying = False
         subscription.replayed_bytes = 0
+        if subscription.takes_snapshots:
+            self._owe_snapshot(subscription)
+        else:
+            self._locate_live(subscription, self.live.ring.head_ordinal)
+        return True
+
+    def _owe_snapshot(self, subscription: Subscription) -> None:
+        self._leave(subscription)
+        subscription.place = Place.SNAPSHOT
+        subscription.snapshots_owed += 1
+        if not subscription.closed:
+            subscription.outlet.snapshot_due(subscription)
+
+    def begin_snapshot(self, subscription: Subscription) -> Position | None:
+        """Position first: what is read from here on has everything up to the live head, whose position this is.
+
+        Begun anew it is a new position. None where no snapshot is owed any more.
+        """
+        if subscription.place is not Place.SNAPSHOT or subscription.closed:
+            return None
+        self.snapshots[subscription] = None
+        subscription.cursor = self._live.ring.head_ordinal
+        subscription.at = self._live.head
+        return subscription.at
+
+    def check_snapshot(self, subscription: Subscription) -> None:
+        """A loss behind the position of a snapshot: the rest of it would be read in vain."""
+        logged = self.subscriptions[subscription]
+        assert logged is not None
+        if logged.loss is not None and logged.loss.ordinal > subscription.cursor:
+            self.lose(subscription, logged.loss.loss or "event_unavailable")
+
+    def end_snapshot(self, subscription: Subscription) -> bool:
+        """Everything was written: go on behind the position. False where the connection is full: try again."""
+        at = subscription.at
+        if subscription not in self.snapshots or at is None or not subscription.outlet.writable:
+            return False
+        subscription.outlet.snapshot_end(subscription, at)
+        subscription.told = at
+        self._locate_live(subscription, subscription.cursor)
+        self.pump(subscription)
         return True
 
     def checkpoint(self, subscription: Subscription) -> Position | None:

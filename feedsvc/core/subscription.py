@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from feedsvc.core.changes import Namespace
+from feedsvc.core.messages import SnapshotMode
 from feedsvc.core.positions import Position
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Place(enum.Enum):
     SKIPPING = "skipping"
     CATCHING = "catching"
     LOST = "lost"
+    SNAPSHOT = "snapshot"
+    """Its client is owed a snapshot, or gets one; until the end of it the pump writes nothing."""
     CLOSED = "closed"
 
 
@@ -52,7 +55,18 @@ class Outlet(Protocol):
 
     def live(self, subscription: Subscription) -> None: ...
 
-    def resync(self, subscription: Subscription, reason: str, position: Position) -> None: ...
+    def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
+        """Continuity is broken. Where a snapshot follows (`takes_snapshots`) the client must not store `position`."""
+        ...
+
+    def snapshot_due(self, subscription: Subscription) -> None:
+        """Have a snapshot read: `Placement.begin_snapshot`, a `find` not before that position, `end_snapshot`.
+
+        Called once for each; one that is still under way for this subscription is abandoned.
+        """
+        ...
+
+    def snapshot_end(self, subscription: Subscription, position: Position) -> None: ...
 
     def too_slow(self, subscription: Subscription) -> None:
         """The connection holds up a catch-up tail that others share (rule 12): close it with 4201."""
@@ -65,7 +79,8 @@ class Subscription:
     `at` is the position of its cursor, noted at every frame written and whenever it is idle at the head: falling
     off the log continues from there, not from the client's token. `told` is the last position its client was
     given. `reason` says why it is LOST. `replaying`: it was resumed, and `live` comes once nothing is left to replay.
-    `strict`: when it joined, `at` was surely not before what that tail had read.
+    `strict`: when it joined, `at` was surely not before what that tail had read. `snapshots_owed` numbers the
+    snapshots that came due, so that who reads one can tell that it was abandoned.
     """
 
     __slots__ = (
@@ -80,6 +95,8 @@ class Subscription:
         "replayed_bytes",
         "replaying",
         "resyncs",
+        "snapshot",
+        "snapshots_owed",
         "strict",
         "tail",
         "told",
@@ -87,7 +104,14 @@ class Subscription:
         "went_live",
     )
 
-    def __init__(self, topic: TopicKey, outlet: Outlet, at: Position | None, lost: str | None = None) -> None:
+    def __init__(
+        self,
+        topic: TopicKey,
+        outlet: Outlet,
+        at: Position | None,
+        lost: str | None = None,
+        snapshot: SnapshotMode = "never",
+    ) -> None:
         self.topic = topic
         self.outlet = outlet
         self.at = at
@@ -104,7 +128,14 @@ class Subscription:
         self.strict = False
         self.replayed_bytes = 0
         self.resyncs = 0
+        self.snapshot: SnapshotMode = snapshot
+        self.snapshots_owed = 0
 
     @property
     def located(self) -> bool:
         return self.place is Place.LIVE or self.place is Place.CATCHING
+
+    @property
+    def takes_snapshots(self) -> bool:
+        """Whether a snapshot follows each resync."""
+        return self.snapshot != "never"

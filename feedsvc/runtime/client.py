@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -287,6 +287,12 @@ class Client:
         if subscription is not None:
             self.hub.detach(subscription)
 
+    def end_held(self, held: Held, code: Literal["snapshot_too_large"]) -> None:
+        """End a subscription whose topic cannot be served to this client; asking again would end alike."""
+        if held.subscription is not None:
+            self._drop(held)
+            self.send(messages.Unsubscribed(held.topic.topic_id, code, resubscribe=False))
+
     def _forget(self, held: Held) -> None:
         self._held.pop(held.topic.topic_id, None)
         self._session.topics.discard(held.topic.topic_id)
@@ -334,7 +340,7 @@ class Client:
         self._owed_bytes = 0
         for held in list(self._held.values()):
             if held.subscription is not None:
-                self.hub.feed(held.topic).placement.writable(held.subscription)
+                self.hub.writable(held.subscription)
             if not self.connection.writable:
                 break
         self.check_room()

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 class Held:
     """One subscription of a client; `subscription` is None until the hub has attached it."""
 
-    __slots__ = ("_client", "request", "subscription", "topic")
+    __slots__ = ("_client", "_retry_after_s", "request", "subscription", "topic")
 
     def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
         self._client = client
         self.topic = topic
         self.request = request
         self.subscription: Subscription | None = None
+        self._retry_after_s = 0.0
 
     @property
     def writable(self) -> bool:
@@ -66,15 +67,39 @@ class Held:
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
         client, topic = self._client, self.topic
         client.count_resync(reason)
+        retry_after_ms = client.retry_after_ms(topic.topic_id)
+        # A client that fetches waits; with a snapshot the service fetches, and waits where it was not the first time.
+        self._retry_after_s = retry_after_ms / 1000 if subscription.resyncs > 1 else 0.0
         client.send(
             messages.Resync(
                 topic=topic.topic_id,
                 reason=msgspec.convert(reason, messages.ResyncReason),
                 cluster_time=ExtendedTimestamp.of(position.cluster_time),
-                retry_after_ms=client.retry_after_ms(topic.topic_id),
-                token=client.hub.seal(topic, position),
+                retry_after_ms=retry_after_ms,
+                token=UNSET if subscription.takes_snapshots else client.hub.seal(topic, position),
             )
         )
+
+    def snapshot_due(self, subscription: Subscription) -> None:
+        hub = self._client.hub
+        hub.snapshots.due(subscription, self, hub.feed(self.topic).readers, self._retry_after_s)
+
+    def snapshot_page(self, frame: bytes) -> None:
+        self._client.connection.write((frame,))
+        self._client.check_room()
+
+    def snapshot_end(self, subscription: Subscription, position: Position) -> None:
+        client, topic = self._client, self.topic
+        client.send(
+            messages.SnapshotEnd(
+                topic=topic.topic_id,
+                token=client.hub.seal(topic, position),
+                cluster_time=ExtendedTimestamp.of(position.cluster_time),
+            )
+        )
+
+    def snapshot_too_large(self) -> None:
+        self._client.end_held(self, "snapshot_too_large")
 
     def too_slow(self, subscription: Subscription) -> None:
         self._client.close("slow_consumer")

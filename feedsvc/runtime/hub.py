@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from feedsvc.core.changes import Namespace, ScopeLevel, TailScope
+from feedsvc.core.changes import DATA_OPERATIONS, Namespace, ScopeLevel, TailScope
 from feedsvc.core.errors import Refusal
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
-from feedsvc.core.messages import Subscribe, TopicRequest
+from feedsvc.core.messages import SnapshotMode, Subscribe, TopicRequest
 from feedsvc.core.placement import Placement
 from feedsvc.core.places import PlacementLimits
 from feedsvc.core.policy import Grant, Policy
@@ -25,10 +25,11 @@ from feedsvc.core.session import Principal
 from feedsvc.core.subscription import Outlet, Subscription
 from feedsvc.core.tokens import TokenInvalidError, TokenSealer
 from feedsvc.core.topics import Topic, effective_topic
-from feedsvc.ports import ChangeSource, Clock, Metrics
+from feedsvc.ports import ChangeSource, Clock, DocumentSource, Metrics
 from feedsvc.runtime.admission import Admission
 from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
+from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
 
 STALL_CHECK_S = 0.25
@@ -40,6 +41,7 @@ class Place(msgspec.Struct, frozen=True):
     topic: Topic
     at: Position | None = None
     lost: str | None = None
+    snapshot: SnapshotMode = "never"
 
 
 class Listener(Outlet, Protocol):
@@ -64,7 +66,13 @@ class Hub:
     """Create it in the running loop; `start` before the first subscriber, `close` once all clients are gone."""
 
     def __init__(
-        self, settings: HubSettings, source: ChangeSource, clock: Clock, metrics: Metrics, report: Report
+        self,
+        settings: HubSettings,
+        source: ChangeSource,
+        documents: DocumentSource,
+        clock: Clock,
+        metrics: Metrics,
+        report: Report,
     ) -> None:
         self.policy = settings.policy
         self.limits = settings.limits
@@ -72,6 +80,7 @@ class Hub:
         self.deployment = Deployment(
             source, clock, settings.random, report, epoch=settings.source_epoch, level=settings.level
         )
+        self.snapshots = Snapshots(documents, settings.limits, settings.encode_json, clock, metrics, report)
         self.feeds: dict[TailScope, Feed] = {}
         self._settings = settings
         self._source = source
@@ -95,6 +104,7 @@ class Hub:
     async def close(self) -> None:
         """End every task and stream. Takes about as long as one bounded read."""
         self._closing.set()
+        await self.snapshots.close()
         await asyncio.gather(*(feed.close() for feed in self.feeds.values()), *self._tasks, *self._ending)
         self.feeds.clear()
 
@@ -103,13 +113,11 @@ class Hub:
     async def resolve(self, principal: Principal, frame: Subscribe) -> Place:
         """The topic and the beginning that a `subscribe` asks for. Raises `Refusal`."""
         await self.deployment.ready()
-        if frame.snapshot != "never":
-            raise Refusal(
-                "snapshot_unavailable", "snapshots come with a later version; subscribe with snapshot: never"
-            )
         grant = self._grant(principal, frame.topic)
         images = await self.deployment.images(Namespace(grant.database, grant.collection))
         topic = effective_topic(grant, frame.topic, images=images)
+        if frame.snapshot != "never":
+            _check_snapshot(topic)
         place = await self._place(topic, frame)
         # Last: what is refused opens no tail, of which there are few for all tenants.
         await self._opened(self._feed(topic))
@@ -124,7 +132,7 @@ class Hub:
         topic = place.topic
         feed = self._feed(topic)
         self.admission.enter(topic.tenant, topic)
-        subscription = Subscription(topic, outlet, place.at, place.lost)
+        subscription = Subscription(topic, outlet, place.at, place.lost, place.snapshot)
         feed.attach(subscription)
         return subscription
 
@@ -133,6 +141,12 @@ class Hub:
         topic = _topic(subscription)
         self.admission.exit(topic.tenant, topic)
         self.feed(topic).detach(subscription)
+        self.snapshots.gone(subscription)
+
+    def writable(self, subscription: Subscription) -> None:
+        """Its connection can take more."""
+        self.feed(_topic(subscription)).placement.writable(subscription)
+        self.snapshots.writable(subscription)
 
     # -- what a client asks of the feed behind its topic ---------------------------------------------------
 
@@ -193,6 +207,12 @@ class Hub:
             raise Refusal("source_unavailable", "the change stream does not open; try again later") from None
 
     async def _place(self, topic: Topic, frame: Subscribe) -> Place:
+        if frame.snapshot == "always":
+            return Place(topic, snapshot="always")
+        place = await self._position(topic, frame)
+        return msgspec.structs.replace(place, snapshot=frame.snapshot)
+
+    async def _position(self, topic: Topic, frame: Subscribe) -> Place:
         if frame.start_at_operation_time is not UNSET:
             return await self._at_time(topic, frame.start_at_operation_time.cluster_time)
         return Place(topic) if frame.resume_token is None else self._after(topic, frame.resume_token)
@@ -318,6 +338,18 @@ class Hub:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         self._report("tail.closed", {"scope": scope})
+
+
+def _check_snapshot(topic: Topic) -> None:
+    """A snapshot and what follows it must be able to say of each document that it is there, changed or gone."""
+    if topic.operations != set(DATA_OPERATIONS):
+        raise Refusal("snapshot_unavailable", "a snapshot needs all operations: leave topic.operations out")
+    if not topic.deletes:
+        raise Refusal(
+            "snapshot_unavailable",
+            f"collection {topic.namespace.collection}: deletes cannot be told without "
+            "changeStreamPreAndPostImages, so no snapshot can be kept; enable them, or fetch the state yourself",
+        )
 
 
 def _topic(subscription: Subscription) -> Topic:

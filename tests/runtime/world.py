@@ -84,7 +84,7 @@ class World:
             encode_json=encode_json,
             random=lambda: 0.0,
         )
-        self.hub = Hub(settings, self.source, self.clock, NoMetrics(), self.report)
+        self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), self.report)
         self.context = ClientContext(
             hub=self.hub,
             verifier=check,

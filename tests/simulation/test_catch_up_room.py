@@ -39,6 +39,12 @@ class _Outlet:
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
         raise AssertionError("nothing is lost here")
 
+    def snapshot_due(self, subscription: Subscription) -> None:
+        raise AssertionError("nobody takes snapshots here")
+
+    def snapshot_end(self, subscription: Subscription, position: Position) -> None:
+        raise AssertionError("nobody takes snapshots here")
+
     def too_slow(self, subscription: Subscription) -> None:
         raise AssertionError("nobody asks here")
 

@@ -66,7 +66,7 @@ class Instance:
             encode_json=lambda tree: msgspec.json.encode(to_json(tree)),
             random=world.rng.random,
         )
-        self.hub = Hub(settings, self.source, self.clock, NoMetrics(), world.report)
+        self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), world.report)
         self.context = ClientContext(
             self.hub, MemoryVerifier(), self.clock, NoMetrics(), world.report, world.rng.random, "simulation"
         )

@@ -40,6 +40,8 @@ LEVELS: Mapping[str, int] = {
     "catch_up.failed": logging.WARNING,
     "catch_up.broken": logging.ERROR,
     "event.failed": logging.ERROR,
+    "snapshot.failed": logging.WARNING,
+    "snapshot.given_up": logging.ERROR,
     "jwks.changed": logging.INFO,
     "jwks.failed": logging.WARNING,
 }

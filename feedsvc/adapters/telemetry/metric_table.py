@@ -98,6 +98,13 @@ _TABLE = (
     ),
     _counter("errors_sent", "Error frames sent, by error code.", code=CODES),
     _counter("events_failed", "Changes that could not be made into an event; their topics got resync."),
+    _counter(
+        "snapshots",
+        "Attempts at a snapshot, by what became of them.",
+        outcome=("sent", "abandoned", "failed", "too_large", "broken"),
+    ),
+    _gauge("snapshots_running", "Snapshots that are being read."),
+    _gauge("snapshots_waiting", "Snapshots that are owed and wait for their turn, or for MongoDB."),
     _counter("resyncs", "Resync frames sent, by reason.", reason=RESYNC_REASONS),
     _counter(
         "closes", "Ended connections, by WebSocket close code of whichever side was first.", code=CLOSE_CODES
