@@ -1,0 +1,272 @@
+"""The model test of the view: whoever applies snapshot pages and events ends with what `find` returns.
+
+One scenario: a new collection, random writes of every kind, and several clients of several topics that are cut, crash,
+stay away and come back to either of two instances. At the end a last document is written for each topic; once its
+event has come, all others have, and the state must be exactly what the effective filter finds: with images, and
+without them where no policy filter asks for one. Where the policy allows partial views of shared collections, documents
+that moved away may stay, but nothing of another tenant is ever sent and what matches is as it is found.
+
+Everything random comes from a seed, so a failing run can be repeated: `VIEW_SEED=n pytest ...`. Only the interleaving
+of processes is not in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from bson import json_util
+from pymongo import MongoClient
+
+from tests.support.engine import Engine
+from tests.support.random_writes import HIDDEN, RandomWriter, Rows
+from tests.support.service import Service, token_key
+from tests.support.view import Documents, Progress, ViewClient, key_of
+from tests.support.view_topics import FIELDS, WANTED, Effective
+
+SHORT = os.environ.get("VERIFY_SCALE") == "short"
+SHARED = "view_shared"
+HIDDEN_FIELDS = {"secret": 0, "deep.secret": 0, "items.cost": 0}
+SHARED_POLICY = {
+    "tenant": {"claim": "tenant", "database": SHARED},
+    "collections": {"*": {"filter": {"tenantId": "{tenant}"}, "fields": HIDDEN_FIELDS, "allowPartial": True}},
+}
+SEPARATE_POLICY = {"tenant": {"claim": "tenant", "database": "view_{tenant}"}, "collections": {"*": {}}}
+FAST = {"checkpoint_interval": "1"}
+SNAPSHOTS = False
+NUMBER = itertools.count()
+
+
+class Mode(NamedTuple):
+    shared: bool
+    images: bool
+
+
+MODES = {
+    "shared, images": Mode(True, True),
+    "own database, images": Mode(False, True),
+    "own database, partial": Mode(False, False),
+    "shared, allowPartial": Mode(True, False),
+}
+
+
+class Watched(NamedTuple):
+    """A client, what its view has to be, and the document that is written behind all others."""
+
+    client: ViewClient
+    effective: Effective
+    last: dict[str, Any]
+
+
+class Scenario:
+    """`services`: two instances under the policy of the mode. `roll_at`: after how many writes `engine` forgets all."""
+
+    def __init__(
+        self,
+        mode: Mode,
+        services: Sequence[Service],
+        mongodb: MongoClient[dict[str, Any]],
+        number: int,
+        *,
+        roll_at: int = 0,
+        engine: Engine | None = None,
+        cut_every: int = 15,
+    ) -> None:
+        self.mode = mode
+        self.figures: Counter[str] = Counter()
+        self._services = services
+        self._roll_at = roll_at
+        self._engine = engine
+        self._cut_every = cut_every
+        self._rng = rng = random.Random(number)
+        self._name = f"rows{next(NUMBER)}"
+        self._rows: Rows = mongodb[SHARED if mode.shared else "view_alpha"].create_collection(
+            self._name, changeStreamPreAndPostImages={"enabled": mode.images}
+        )
+        self._tenants = ("alpha", "beta") if mode.shared else ("alpha",)
+        self.writer = RandomWriter(self._rows, random.Random(rng.random()), ("alpha", "beta"))
+        self._progress = Progress()
+
+    async def run(self, writes: int, clients: int) -> None:
+        watched = [self._watched(number) for number in range(clients)]
+        for number, (client, _, _) in enumerate(watched):
+            # Of the same tenant: the tenants take turns.
+            other = watched[number - len(self._tenants)].client
+            client.foreign_token = partial(getattr, other.view, "token")
+        await asyncio.to_thread(self.writer.fill)
+        async with asyncio.TaskGroup() as group:
+            for client, _, _ in watched:
+                group.create_task(client.run())
+            for written in range(1, writes + 1):
+                await asyncio.to_thread(self.writer.write)
+                if written == self._roll_at and self._engine is not None:
+                    now = self._engine.client.admin.command("ping")["operationTime"]
+                    await asyncio.to_thread(self._engine.roll_oplog, now)
+                await self._progress.note(written)
+            await asyncio.to_thread(self._rows.insert_many, [last for _, _, last in watched])
+            await self._progress.note(writes, ending=True)
+        for client, effective, _ in watched:
+            self._compare(client, await asyncio.to_thread(effective.find))
+            self.figures.update(client.figures)
+        self.figures["writes"] = sum(self.writer.done.values())
+        self.figures["refused writes"] = sum(self.writer.refused.values())
+
+    def _compare(self, client: ViewClient, found: Documents) -> None:
+        membership, deletes = ("exact", True) if self.mode.images else ("partial", not self.mode.shared)
+        assert client.fidelity == {"membership": membership, "deletes": deletes}
+        held = {key: texts(document) for key, document in client.view.documents.items() if not is_last(key)}
+        wanted = {key: texts(document) for key, document in found.items() if not is_last(key)}
+        if not deletes:
+            held = {key: text for key, text in held.items() if key in wanted}
+        assert held == wanted, client.topic
+        assert client.last in found
+        self.figures["documents compared"] += len(wanted)
+
+    def _watched(self, number: int) -> Watched:
+        rng = random.Random(self._rng.random())
+        wanted, fields = rng.choice(WANTED), rng.choice(FIELDS)
+        tenant = self._tenants[number % len(self._tenants)]
+        last = {"_id": f"last {number}", **json_util.loads(json.dumps(wanted.witness)), "tenantId": tenant}
+        of_others = [f'"tenantId":"{other}"' for other in self._tenants if other != tenant]
+        effective = Effective(
+            self._rows,
+            self._rows.database.client["view_scratch"][f"{self._name}_{number}"],
+            {"tenantId": tenant} if self.mode.shared else {},
+            HIDDEN_FIELDS if self.mode.shared else {},
+            wanted.filter,
+            fields,
+        )
+
+        async def fetch(after: Mapping[str, Any]) -> Documents:
+            return await asyncio.to_thread(effective.find, after)
+
+        async def touch() -> None:
+            await asyncio.to_thread(self._rows.update_one, {"_id": last["_id"]}, {"$inc": {"touched": 1}})
+
+        client = ViewClient(
+            self._services,
+            tenant,
+            {"collection": self._name, "filter": wanted.filter, "fields": fields},
+            rng,
+            self._progress,
+            fetch=fetch,
+            touch=touch,
+            last=key_of(last["_id"]),
+            snapshots=SNAPSHOTS,
+            cut_every=self._cut_every,
+            away_until=self._roll_at if number % 2 else 0,
+            never_sent=[HIDDEN, *of_others] if self.mode.shared else [],
+        )
+        return Watched(client, effective, last)
+
+
+def is_last(key: str) -> bool:
+    """Whether it is one of the documents that end a scenario: clients touch theirs while others are done."""
+    return key.startswith('"last ')
+
+
+def texts(document: Mapping[str, Any]) -> str:
+    """Values with their types: 1, 1.0 and true are not one."""
+    return json.dumps(document, sort_keys=True)
+
+
+def seeds(count: int) -> list[int]:
+    """The one of the environment, or so many new ones."""
+    given = int(os.environ.get("VIEW_SEED", "0"))
+    return [given] if given else [random.randrange(1, 1 << 30) for _ in range(count)]
+
+
+def run(scenario: Scenario, writes: int, clients: int) -> Counter[str]:
+    asyncio.run(scenario.run(writes, clients))
+    return scenario.figures
+
+
+def shown(figures: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(figures.items()) if count)
+
+
+@contextlib.contextmanager
+def two_instances(uri: str, directory: Path, policy: Mapping[str, Any]) -> Iterator[list[Service]]:
+    keys = token_key()
+    services = [Service(uri, directory, policy, token_keys=keys, **FAST) for _ in range(2)]
+    try:
+        yield [service.start() for service in services]
+    finally:
+        for service in services:
+            service.kill()
+
+
+@pytest.fixture(scope="module")
+def instances(
+    mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[bool, list[Service]]]:
+    """By whether the tenants share a database."""
+    directory = tmp_path_factory.mktemp("instances")
+    with (
+        two_instances(mongodb_uri, directory, SHARED_POLICY) as shared,
+        two_instances(mongodb_uri, directory, SEPARATE_POLICY) as separate,
+    ):
+        yield {True: shared, False: separate}
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+def test_a_view_ends_as_find_returns_it(
+    instances: dict[bool, list[Service]], mongodb: MongoClient[dict[str, Any]], mode: str
+) -> None:
+    """Cut, crashed and resynced clients of several topics, while everything is written that can be."""
+    for number in seeds(1):
+        print(f"\nVIEW_SEED={number} -k {mode!r}")
+        scenario = Scenario(MODES[mode], instances[MODES[mode].shared], mongodb, number)
+        figures = run(scenario, writes=150, clients=6)
+        print(shown(figures), dict(scenario.writer.refused))
+        assert figures["events"] and figures["cuts"] and figures["documents compared"]
+        assert not figures["lost connections"]
+
+
+def test_a_view_survives_an_oplog_that_forgets(small_oplog: Engine, tmp_path: Path) -> None:
+    """Clients that were away for longer than the oplog reaches get `resync` and end as `find` returns."""
+    (number,) = seeds(1)
+    print(f"\nVIEW_SEED={number}")
+    with two_instances(small_oplog.uri, tmp_path, SHARED_POLICY) as services:
+        scenario = Scenario(
+            MODES["shared, images"],
+            services,
+            small_oplog.client,
+            number,
+            roll_at=60,
+            engine=small_oplog,
+            cut_every=5,
+        )
+        figures = run(scenario, writes=100, clients=6)
+    print(shown(figures))
+    assert figures["resync token_expired"]
+
+
+@pytest.mark.verify
+def test_many_seeds(instances: dict[bool, list[Service]], mongodb: MongoClient[dict[str, Any]]) -> None:
+    """The same for 60 seeds, larger; together they hold every kind of write and of return."""
+    total: Counter[str] = Counter()
+    done: Counter[str] = Counter()
+    names: list[str] = []
+    for turn, number in enumerate(seeds(12 if SHORT else 60)):
+        name = list(MODES)[turn % len(MODES)]
+        print(f"\nVIEW_SEED={number} ({name})", end="", flush=True)
+        scenario = Scenario(MODES[name], instances[MODES[name].shared], mongodb, number)
+        total.update(run(scenario, writes=300, clients=8))
+        done.update(scenario.writer.done)
+        names = scenario.writer.names
+    print(f"\n{shown(total)}")
+    print(f"writes: {shown(done)}")
+    assert [name for name in names if not done[name]] == []
+    assert total["refused writes"] < total["writes"] / 5
+    assert not total["lost connections"]

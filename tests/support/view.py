@@ -1,0 +1,343 @@
+"""A bare client that keeps a live view of one topic, by nothing but snapshot pages and events.
+
+`View` is the whole of what a consumer has to do (protocol sections 4 to 6): a state, the last resume token that is
+finished, and what is saved of both. It also holds the server to its word: frames come in the protocol's sequences,
+a resumed subscription carries the client's own token, and in `exact` fidelity `entered`, `stayed` and `left` agree with
+what is held, and an update's delta, applied to what is held, gives the document that came with it.
+
+`ViewClient` connects it to one of several instances. Everything random comes from its `rng`: it is cut between any
+two frames, within a snapshot, or after a resync before it has fetched; a crash takes it back to what was saved, a mere
+cut does not; it comes back with its token, with one of another topic, with none, or for a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from tests.support.service import Frame, Service, make_jwt
+
+Document = dict[str, Any]
+Documents = dict[str, Document]
+"""By the JSON text of `_id`; values are relaxed Extended JSON as it came."""
+Fetch = Callable[[Mapping[str, Any]], Awaitable[Documents]]
+"""The state as of a `clusterTime` or later."""
+
+_SILENT_S = 30.0
+_RETRY_S = 0.05
+_GONE = ("drop", "rename", "dropDatabase", "invalidate")
+_FOLLOWS: dict[str, frozenset[str]] = {
+    "asked": frozenset({"subscribed"}),
+    "resumed": frozenset({"event", "checkpoint", "live", "resync"}),
+    "complete": frozenset({"checkpoint", "live", "resync"}),
+    "incomplete": frozenset({"resync", "snapshot", "snapshotEnd"}),
+    "live": frozenset({"event", "checkpoint", "resync"}),
+}
+"""What may come when (protocol section 4). `complete`: a new state stands, `incomplete`: a snapshot is due."""
+
+
+def key_of(identity: object) -> str:
+    return json.dumps(identity, sort_keys=True)
+
+
+class _Saved(NamedTuple):
+    documents: Documents
+    token: str | None
+    certain: set[str]
+
+
+class View:
+    """One topic's documents. `token` stands for `documents`; None while there is no state."""
+
+    def __init__(self) -> None:
+        self.documents: Documents = {}
+        self.token: str | None = None
+        self.figures: Counter[str] = Counter()
+        self.event_keys: set[str] = set()
+        """Of events since the state began."""
+        self._exact = False
+        self._phase = "asked"
+        self._certain: set[str] = set()
+        """Keys of which is held exactly what was there at `token`; a fetched state may be ahead of it."""
+        self._paged: set[str] = set()
+        self._page = 0
+        self._resumed_with: str | None = None
+        self._saved = _Saved({}, None, set())
+
+    def save(self) -> None:
+        """What a crash leaves: state and token together."""
+        self._saved = _Saved(dict(self.documents), self.token, set(self._certain))
+
+    def crash(self) -> None:
+        saved = self._saved
+        self.documents, self.token, self._certain = dict(saved.documents), saved.token, set(saved.certain)
+
+    def asked(self, resume_token: str | None) -> None:
+        """A new subscription begins."""
+        self._phase, self._resumed_with = "asked", resume_token
+
+    @property
+    def in_snapshot(self) -> bool:
+        return self._phase == "incomplete"
+
+    def apply(self, frame: Frame) -> bool:
+        """Take in a frame of the topic. True where the client has to fetch the state itself: then call `fetched`."""
+        kind = frame["type"]
+        assert kind in _FOLLOWS[self._phase], f"{kind} while {self._phase}"
+        match kind:
+            case "subscribed":
+                self._exact = frame["fidelity"]["membership"] == "exact"
+                if not frame["resumed"]:
+                    return self._lost(frame)
+                assert frame["token"] == self._resumed_with
+                self._phase = "resumed"
+            case "resync":
+                self.figures[f"resync {frame['reason']}"] += 1
+                return self._lost(frame)
+            case "event":
+                self._event(frame["event"])
+            case "checkpoint":
+                (self.token,) = frame["tokens"].values()
+                self.figures["checkpoints"] += 1
+            case "snapshot":
+                self._snapshot_page(frame)
+            case "snapshotEnd":
+                self._begin({key: self.documents[key] for key in self._paged}, frame["token"])
+                self._phase = "complete"
+                self.figures["snapshots"] += 1
+            case "live":
+                self._phase = "live"
+        return False
+
+    def fetched(self, documents: Documents, token: str) -> None:
+        """The client's own state, as of the `clusterTime` of the frame that asked for it, or later."""
+        self._begin(documents, token)
+        self.figures["fetches"] += 1
+
+    def _lost(self, frame: Frame) -> bool:
+        """With a token the state is the client's own to fetch, without one a snapshot follows."""
+        fetches = "token" in frame
+        self._phase = "complete" if fetches else "incomplete"
+        self._paged, self._page = set(), 0
+        return fetches
+
+    def _begin(self, documents: Documents, token: str) -> None:
+        self.documents, self.token, self._certain, self.event_keys = documents, token, set(), set()
+
+    def _snapshot_page(self, frame: Frame) -> None:
+        if frame["page"] == 0:
+            self._paged, self._page = set(), 0
+        assert frame["page"] == self._page
+        self._page += 1
+        self.figures["pages"] += 1
+        for document in frame["documents"]:
+            key = key_of(document["_id"])
+            self.documents[key] = document
+            self._paged.add(key)
+            self._certain.discard(key)
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        self.figures["events"] += 1
+        self.token = event["_id"]
+        assert "truncated" not in event
+        if event["operationType"] in _GONE:
+            self.documents, self._certain = {}, set()
+            return
+        key = key_of(event["documentKey"]["_id"])
+        self.event_keys.add(key)
+        membership, update = event.get("membership"), event.get("updateDescription")
+        held = self.documents.get(key)
+        if self._exact and key in self._certain:
+            assert (held is None) == (membership == "entered"), (
+                f"{membership} of what is held: {held is not None}"
+            )
+            self.figures["memberships"] += 1
+        if membership == "left" or event["operationType"] == "delete":
+            assert "fullDocument" not in event and update is None
+            self.documents.pop(key, None)
+        elif "fullDocument" in event:
+            if self._exact and held is not None and update is not None and key in self._certain:
+                self._compare_delta(held, update, event["fullDocument"])
+            self.documents[key] = event["fullDocument"]
+        elif held is not None and update is not None:
+            self.documents[key] = apply_delta(held, update)
+        self._certain.add(key)
+
+    def _compare_delta(self, held: Document, update: Mapping[str, Any], after: Document) -> None:
+        assert apply_delta(held, update) == after, f"{held} with {update} is not {after}"
+        self.figures["deltas"] += 1
+
+
+def apply_delta(document: Document, update: Mapping[str, Any]) -> Document:
+    """A document with an `updateDescription`, where no name has a dot or is a number: paths name what is held."""
+    after = copy.deepcopy(document)
+    for path in update.get("removedFields", ()):
+        container, last = _place(after, path)
+        del container[last]
+    for entry in update.get("truncatedArrays", ()):
+        container, last = _place(after, entry["field"])
+        del container[last][entry["newSize"] :]
+    for path, value in update.get("updatedFields", {}).items():
+        container, last = _place(after, path)
+        if isinstance(container, list):
+            container.extend([None] * (last + 1 - len(container)))
+        container[last] = value
+    return after
+
+
+def _place(document: Document, path: str) -> tuple[Any, Any]:
+    """The container that a path leads into, and the name or index in it."""
+    container: Any = document
+    *parents, last = path.split(".")
+    for part in parents:
+        container = container[int(part) if isinstance(container, list) else part]
+    return container, int(last) if isinstance(container, list) else last
+
+
+class Progress:
+    """How many writes there are, for clients that stay away until some more; `ending` calls all of them back."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.ending = False
+        self._moved = asyncio.Condition()
+
+    async def note(self, written: int, *, ending: bool = False) -> None:
+        async with self._moved:
+            self.written, self.ending = written, ending
+            self._moved.notify_all()
+
+    async def reach(self, written: int) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.ending or self.written >= written)
+
+
+class ViewClient:
+    """Keeps a `View` until `progress` is ending and the event of the document `last` has come, behind all others.
+
+    `touch` writes that document again: a state that begins at the end has no event of it yet. `foreign_token` gives
+    a resume token of another topic of the tenant. `never_sent`: texts that no frame may hold. `snapshots`: whether
+    snapshots are asked for; else the client fetches every state itself. `away_until`: once it is cut it stays away
+    until there are so many writes.
+    """
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        tenant: str,
+        topic: Mapping[str, Any],
+        rng: random.Random,
+        progress: Progress,
+        *,
+        fetch: Fetch,
+        touch: Callable[[], Awaitable[None]],
+        last: str,
+        snapshots: bool,
+        cut_every: int = 15,
+        away_until: int = 0,
+        never_sent: Sequence[str] = (),
+    ) -> None:
+        self.view = View()
+        self.figures = self.view.figures
+        self.foreign_token: Callable[[], str | None] = lambda: None
+        self.fidelity: Mapping[str, Any] = {}
+        self._services = services
+        self._tenant = tenant
+        self.topic = topic
+        self._rng = rng
+        self._progress = progress
+        self._fetch = fetch
+        self._touch = touch
+        self.last = last
+        self._snapshots = snapshots
+        self._cut_every = cut_every
+        self._away_until = away_until
+        self._never_sent = never_sent
+        self._done = False
+
+    async def run(self) -> None:
+        while not self._done:
+            try:
+                await self._one_connection(self._rng.choice(self._services))
+            except (OSError, WebSocketException):
+                self.figures["lost connections"] += 1
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if not self._done:
+                self.figures["cuts"] += 1
+                if self._rng.random() < 0.4:
+                    self.view.crash()
+                    self.figures["crashes"] += 1
+                if self._progress.written < self._away_until:
+                    await self._progress.reach(self._away_until)
+                elif self._rng.random() < 0.3:
+                    await self._progress.reach(self._progress.written + self._rng.randint(1, 30))
+
+    def _request(self) -> dict[str, Any]:
+        """Where to begin: mostly with the client's own token, and without one for a new state."""
+        rng, own = self._rng, self.view.token
+        fetch_or_snapshot = {"snapshot": "always"} if self._snapshots and rng.random() < 0.6 else {}
+        if own is None or rng.random() < 0.1:
+            return fetch_or_snapshot
+        foreign = self.foreign_token() if rng.random() < 0.1 else None
+        on_resync = {"snapshot": "onResync"} if self._snapshots and rng.random() < 0.6 else {}
+        return {rng.choice(("resumeAfter", "startAfter")): foreign or own, **on_resync}
+
+    async def _one_connection(self, service: Service) -> None:
+        url = f"ws://127.0.0.1:{service.port}/v1/ws"
+        headers = {"Authorization": f"Bearer {make_jwt(self._tenant)}"}
+        async with connect(
+            url, additional_headers=headers, proxy=None, max_size=None, close_timeout=1
+        ) as socket:
+            position = self._request()
+            self.view.asked(position.get("resumeAfter") or position.get("startAfter"))
+            await socket.send(json.dumps({"type": "subscribe", "id": "v", "topic": self.topic, **position}))
+            frames_left = self._rng.randint(2, 2 * self._cut_every)
+            while not self._done:
+                if frames_left <= 0 and not self._progress.ending:
+                    break
+                frames_left -= await self._frame(socket)
+            socket.transport.abort()
+
+    async def _frame(self, socket: ClientConnection) -> int:
+        """Take in one frame; what it takes from the number after which the connection is cut."""
+        text = await asyncio.wait_for(socket.recv(decode=True), _SILENT_S)
+        assert not any(word in text for word in self._never_sent), text
+        frame: Frame = json.loads(text)
+        if frame["type"] in ("welcome", "heartbeat"):
+            return 0
+        if frame["type"] == "subscribed":
+            self.fidelity = frame["fidelity"]
+        if self.view.apply(frame):
+            if self._chance(0.2):
+                self.figures["cut before the fetch"] += 1
+                return self._cut_every * 2
+            self.view.fetched(await self._fetch(frame["clusterTime"]), frame["token"])
+            await self._begun()
+        elif frame["type"] == "snapshotEnd":
+            await self._begun()
+        elif frame["type"] == "snapshot" and self._chance(0.15):
+            self.figures["cut snapshots"] += 1
+            return self._cut_every * 2
+        elif frame["type"] in ("event", "checkpoint") and self._chance(0.2):
+            self.view.save()
+        self._done = self._progress.ending and self.last in self.view.event_keys
+        return 1
+
+    def _chance(self, probability: float) -> bool:
+        return not self._progress.ending and self._rng.random() < probability
+
+    async def _begun(self) -> None:
+        """A new state stands."""
+        if self._rng.random() < 0.5:
+            self.view.save()
+        if self._progress.ending:
+            await self._touch()
