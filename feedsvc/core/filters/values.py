@@ -7,7 +7,7 @@ MinKey and MaxKey, never in range of each other; inside arrays and documents the
   double 0.1. A double is rounded to 34 digits before it meets a decimal, as the server does. NaN equals NaN and sorts
   first; -0.0 equals 0. A bool is not a number.
 * strings compare by code point (the order of their UTF-8 bytes), documents field by field (bracket, name, value),
-  arrays element by element, binary by length, subtype, bytes.
+  arrays element by element, binary by length, subtype, bytes, regular expressions by pattern and then options.
 
 Sources: mongo/bson/bsonelement.cpp (compareElements), bsontypes.h (canonicalizeBSONType), base/compare_numbers.h.
 """
@@ -32,6 +32,8 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.regex import Regex
 from bson.timestamp import Timestamp
+
+from feedsvc.core.extjson_write import REGEX_FLAGS
 
 MIN_KEY = -1
 MISSING_BRACKET = 0
@@ -86,6 +88,7 @@ _NAN = "NaN"
 _DIGITS_34 = Context(prec=34)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEGACY_BINARY_SUBTYPE = 2
+_INT64 = 2**63
 
 
 def bracket(value: object) -> int:
@@ -131,6 +134,20 @@ def exact_number(value: Any) -> Any:
             return nearest
         return decimal
     return value if value == value else _NAN
+
+
+def truncated(value: object) -> int | None:
+    """A number of any BSON type cut to a whole one, toward zero; None for NaN, infinities, what takes more than 64
+    bits, and for what is no number."""
+    if isinstance(value, Decimal128):
+        decimal = value.to_decimal()
+        # The exponent first: to write out 1E+6000 as an integer is work.
+        number = int(decimal) if decimal.is_finite() and decimal.adjusted() < 20 else None
+    elif isinstance(value, float):
+        number = int(value) if math.isfinite(value) else None
+    else:
+        number = int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    return number if number is not None and -_INT64 <= number < _INT64 else None
 
 
 def value_key(value: object) -> tuple[int, Hashable]:
@@ -198,12 +215,17 @@ def _scalar(kind: int, value: Any) -> Any:
     if kind == TIMESTAMP:
         return (value.time, value.inc)
     if kind == REGEX:
-        return (value.pattern, value.flags)
+        return (value.pattern, regex_options(value))
     if kind == CODE:
         return str(value)
     if kind == CODE_WITH_SCOPE:
         return (str(value), repr(value_key(dict(value.scope))))
     return 0
+
+
+def regex_options(regex: Regex[Any]) -> str:
+    """The options as BSON stores them, sorted; flags of Python that have no letter there are left out, as by `bson`."""
+    return "".join([letter for letter, flag in REGEX_FLAGS if regex.flags & flag])
 
 
 def _binary(value: bytes | UUID) -> tuple[int, int, bytes]:
