@@ -6,7 +6,7 @@ contract tests. No implementation may import another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -75,20 +75,27 @@ class ChangeStream(Protocol):
 
 
 class CollectionInfo(msgspec.Struct, frozen=True):
-    """`images`: whether the collection records pre- and post-images now (False if it does not exist yet)."""
+    """`images`: whether the collection records pre- and post-images now."""
 
     images: bool
 
 
 class OplogWindow(msgspec.Struct, frozen=True):
-    """The oplog's first and last cluster time (`t << 32 | i`), as of the time of asking."""
+    """The oplog's first and last cluster time (`t << 32 | i`), as of the time of asking, and for how many seconds
+    pre-images are kept; None: as long as the oplog's entries, or nobody may know."""
 
     first: int
     last: int
+    images_expire_s: int | None = None
 
     @property
     def seconds(self) -> int:
         return max(0, (self.last >> 32) - (self.first >> 32))
+
+    @property
+    def seconds_with_images(self) -> int:
+        """How far back every change can still be read with its pre-image."""
+        return self.seconds if self.images_expire_s is None else min(self.seconds, self.images_expire_s)
 
 
 class ChangeSource(Protocol):
@@ -106,7 +113,9 @@ class ChangeSource(Protocol):
         """The deployment's current operation time (`t << 32 | i`)."""
         ...
 
-    async def describe(self, database: str, collection: str) -> CollectionInfo: ...
+    async def describe(self, database: str, collections: Collection[str]) -> Mapping[str, CollectionInfo]:
+        """Those of `collections` that exist, by name. One question, whatever their number."""
+        ...
 
     async def oplog_window(self) -> OplogWindow | None:
         """None where the user may not read it."""

@@ -93,6 +93,10 @@ class Placement:
 
         self._do(act)
 
+    def between_steps(self, act: Callable[[], None]) -> None:
+        """Run `act` now, or behind the step that is under way and what was put off before."""
+        self._do(act)
+
     def batch(self, tail: Tail, changes: Sequence[Change], boundary: Position | None) -> Iterator[None]:
         """One step of a tail: append all, resolve waiters, pump all, trim last (rule 11).
 

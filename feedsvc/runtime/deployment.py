@@ -1,24 +1,17 @@
-"""What is known of the MongoDB deployment beside its changes: identity, pulse, image settings.
-
-Answers are cached and asked for once at a time, so that a storm of subscribers costs the database one question.
-"""
+"""What is known of the MongoDB deployment beside its changes: identity and pulse."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import source_id
 from feedsvc.ports import ChangeSource, Clock, SourceError
 from feedsvc.runtime.pulse import BEAT_S, Pulse
 from feedsvc.runtime.tail import Report
 
-IMAGES_FRESH_S = 10.0
-"""How long an answer about a collection's images is used; a topic keeps the mode it was opened with."""
 ANSWER_WITHIN_S = 10.0
-_MAX_CACHED = 10_000
 
 
 class Deployment:
@@ -35,13 +28,10 @@ class Deployment:
         level: str,
     ) -> None:
         self._port = source
-        self._clock = clock
         self._random = random
         self._report = report
         self._epoch = epoch
         self._level = level
-        self._images: dict[Namespace, tuple[float, bool]] = {}
-        self._asking: dict[Namespace, asyncio.Task[bool]] = {}
         self.identified = asyncio.Event()
         self.pulse = Pulse(source, clock)
         self.failure: str | None = None
@@ -72,7 +62,6 @@ class Deployment:
                     await closing.wait()
             except TimeoutError:
                 continue
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     def _note(self, failure: str | None) -> None:
         """Log what changed: before anybody has subscribed no tail would say that MongoDB is away."""
@@ -91,36 +80,9 @@ class Deployment:
         except TimeoutError:
             raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
 
-    async def images(self, namespace: Namespace) -> bool:
-        """Whether a collection keeps pre- and post-images. Raises `Refusal('source_unavailable')`."""
-        known = self._images.get(namespace)
-        if known is not None and self._clock.monotonic() - known[0] < IMAGES_FRESH_S:
-            return known[1]
-        task = self._asking.get(namespace)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(namespace), name="describe")
-            self._asking[namespace] = task
-            task.add_done_callback(lambda done: self._answered(namespace, done))
-        try:
-            return await asyncio.shield(task)
-        except SourceError:
-            raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
-
-    def _answered(self, namespace: Namespace, task: asyncio.Task[bool]) -> None:
-        del self._asking[namespace]
-        if not task.cancelled():
-            task.exception()  # seen, even if all who asked are gone
-
     async def operation_time(self) -> int:
         """The deployment's current time. Raises `Refusal('source_unavailable')`."""
         try:
             return await self._port.operation_time()
         except SourceError:
             raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
-
-    async def _ask(self, namespace: Namespace) -> bool:
-        info = await self._port.describe(namespace.database, namespace.collection)
-        if len(self._images) >= _MAX_CACHED:
-            self._images.pop(next(iter(self._images)))
-        self._images[namespace] = (self._clock.monotonic(), info.images)
-        return info.images

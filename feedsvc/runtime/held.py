@@ -52,7 +52,7 @@ class Held:
                 resumed=resumed,
                 cluster_time=ExtendedTimestamp.of(position.cluster_time),
                 fidelity=topic.fidelity,
-                oplog_window_seconds=client.hub.window_seconds(),
+                oplog_window_seconds=client.hub.window_seconds(exact=topic.exact),
                 token=resume_token,
             )
         )
@@ -67,6 +67,8 @@ class Held:
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None:
         client, topic = self._client, self.topic
         client.count_resync(reason)
+        if reason == "images_lost":
+            client.hub.image_modes.suspect(topic.namespace)
         retry_after_ms = client.retry_after_ms(topic.topic_id)
         # A client that fetches waits; with a snapshot the service fetches, and waits where it was not the first time.
         self._retry_after_s = retry_after_ms / 1000 if subscription.resyncs > 1 else 0.0
@@ -106,6 +108,9 @@ class Held:
 
     def stall_changed(self) -> None:
         self._client.heartbeat_soon()
+
+    def mode_changed(self) -> None:
+        self._client.mode_changed(self)
 
     def checkpoint(self, subscription: Subscription, position: Position) -> None:
         self._client.tell_checkpoint(self.topic.topic_id, self._client.hub.seal(self.topic, position))

@@ -29,6 +29,7 @@ from feedsvc.ports import ChangeSource, Clock, DocumentSource, Metrics
 from feedsvc.runtime.admission import Admission
 from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
+from feedsvc.runtime.image_modes import ImageModes
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
 
@@ -45,9 +46,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Listener(Outlet, Protocol):
-    """An outlet that also wants to know when the health of its topic's upstream changed."""
+    """An outlet that also wants to know when the health of its topic's upstream changed, or the collection's images."""
 
     def stall_changed(self) -> None: ...
+
+    def mode_changed(self) -> None:
+        """See `image_modes.Holder`."""
+        ...
 
 
 class HubSettings(msgspec.Struct, frozen=True):
@@ -81,6 +86,7 @@ class Hub:
             source, clock, settings.random, report, epoch=settings.source_epoch, level=settings.level
         )
         self.snapshots = Snapshots(documents, settings.limits, settings.encode_json, clock, metrics, report)
+        self.image_modes = ImageModes(source, clock, report)
         self.feeds: dict[TailScope, Feed] = {}
         self._settings = settings
         self._source = source
@@ -98,6 +104,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self.deployment.run(self._closing), name="deployment"),
+            loop.create_task(self.image_modes.run(self._closing), name="image-modes"),
             loop.create_task(self._watch(), name="feeds-watch"),
         ]
 
@@ -114,7 +121,7 @@ class Hub:
         """The topic and the beginning that a `subscribe` asks for. Raises `Refusal`."""
         await self.deployment.ready()
         grant = self._grant(principal, frame.topic)
-        images = await self.deployment.images(Namespace(grant.database, grant.collection))
+        images = await self.image_modes.images(Namespace(grant.database, grant.collection))
         topic = effective_topic(grant, frame.topic, images=images)
         if frame.snapshot != "never":
             _check_snapshot(topic)
@@ -132,6 +139,7 @@ class Hub:
         topic = place.topic
         feed = self._feed(topic)
         self.admission.enter(topic.tenant, topic)
+        self.image_modes.hold(topic.namespace, outlet, exact=topic.exact)
         subscription = Subscription(topic, outlet, place.at, place.lost, place.snapshot)
         feed.attach(subscription)
         return subscription
@@ -140,6 +148,8 @@ class Hub:
         """End: nothing more is written for it. Once for each `attach`."""
         topic = _topic(subscription)
         self.admission.exit(topic.tenant, topic)
+        listener: Any = subscription.outlet
+        self.image_modes.release(topic.namespace, listener, exact=topic.exact)
         self.feed(topic).detach(subscription)
         self.snapshots.gone(subscription)
 
@@ -156,9 +166,12 @@ class Hub:
     def seal(self, topic: Topic, position: Position) -> str:
         return self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
 
-    def window_seconds(self) -> int | None:
+    def window_seconds(self, *, exact: bool = False) -> int | None:
+        """How long a client may be away; an exact topic needs the pre-images, which may go before the oplog does."""
         window = self.deployment.pulse.window
-        return None if window is None else window.seconds
+        if window is None:
+            return None
+        return window.seconds_with_images if exact else window.seconds
 
     def stalled(self, topic: Topic) -> bool:
         return self._scope(topic) in self._stalled

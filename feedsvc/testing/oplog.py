@@ -42,6 +42,8 @@ class MemoryOplog:
         """The number of the oldest entry that is still there."""
         self.versions = Versions()
         """The documents as of each entry: what a find sees."""
+        self.images_expire_s: int | None = None
+        """What is told of the expiry of pre-images; none of them goes before its entry here."""
         self._seed = seed & _MASK
         self._default_images = images
         self._images: dict[tuple[str, str], bool] = {}
@@ -71,6 +73,9 @@ class MemoryOplog:
     def images(self, database: str, collection: str) -> bool:
         """Whether an existing collection keeps pre-images."""
         return self._images.get((database, collection), False)
+
+    def exists(self, database: str, collection: str) -> bool:
+        return (database, collection) in self._images
 
     def document(self, namespace: Namespace, document_id: Any) -> Document | None:
         """The document as it is now: what `updateLookup` finds."""

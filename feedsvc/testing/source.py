@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from feedsvc.core.changes import Document, Namespace, TailScope
 from feedsvc.core.positions import Position
 from feedsvc.ports import CollectionInfo, OplogWindow, SourceError
@@ -101,11 +103,16 @@ class MemorySource:
         """The cluster time of the last entry that this source sees."""
         return self.oplog.entry(max(self.visible - 1, self.oplog.first)).cluster_time
 
-    async def describe(self, database: str, collection: str) -> CollectionInfo:
-        return CollectionInfo(images=self.oplog.images(database, collection))
+    async def describe(self, database: str, collections: Collection[str]) -> Mapping[str, CollectionInfo]:
+        return {
+            name: CollectionInfo(images=self.oplog.images(database, name))
+            for name in collections
+            if self.oplog.exists(database, name)
+        }
 
     async def oplog_window(self) -> OplogWindow | None:
-        return OplogWindow(self.oplog.entry(self.oplog.first).cluster_time, self.operation_time_now())
+        first = self.oplog.entry(self.oplog.first).cluster_time
+        return OplogWindow(first, self.operation_time_now(), self.oplog.images_expire_s)
 
     async def identity(self) -> str:
         return self.oplog.name

@@ -37,6 +37,7 @@ class World(Protocol):
 
     def tick(self) -> None: ...
     def create(self, collection: str, *, images: bool) -> None: ...
+    def switch_images(self, collection: str, *, images: bool) -> None: ...
     def insert(self, collection: str, *ids: int) -> None: ...
     def insert_elsewhere(self) -> None: ...
     def update(self, collection: str, document_id: int, **fields: Any) -> None: ...
@@ -59,6 +60,9 @@ class MemoryWorld:
         self.oplog.tick()
 
     def create(self, collection: str, *, images: bool) -> None:
+        self.oplog.create(self.database, collection, images=images)
+
+    def switch_images(self, collection: str, *, images: bool) -> None:
         self.oplog.create(self.database, collection, images=images)
 
     def insert(self, collection: str, *ids: int) -> None:
@@ -112,6 +116,9 @@ class EngineWorld:
     def create(self, collection: str, *, images: bool) -> None:
         options: dict[str, Any] = {"changeStreamPreAndPostImages": {"enabled": True}} if images else {}
         self._db.create_collection(collection, **options)
+
+    def switch_images(self, collection: str, *, images: bool) -> None:
+        self._db.command({"collMod": collection, "changeStreamPreAndPostImages": {"enabled": images}})
 
     def insert(self, collection: str, *ids: int) -> None:
         for document_id in ids:

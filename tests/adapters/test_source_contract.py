@@ -498,10 +498,26 @@ async def test_streams_are_independent(world: World) -> None:
 
 
 async def test_describe_tells_whether_images_are_kept(world: World) -> None:
+    """Of each collection that was asked for and exists, as it is now: changed, dropped and made anew."""
+
+    async def described() -> dict[str, bool]:
+        names = ("kept", "bare", "missing", "gone")
+        return {
+            name: info.images for name, info in (await world.source.describe(world.database, names)).items()
+        }
+
     world.create("kept", images=True)
     world.create("bare", images=False)
-    described = [await world.source.describe(world.database, name) for name in ("kept", "bare", "missing")]
-    assert [info.images for info in described] == [True, False, False]
+    world.create("gone", images=True)
+    world.create("unasked", images=True)
+    world.drop("gone")
+    assert await described() == {"kept": True, "bare": False}
+    world.switch_images("kept", images=False)
+    world.switch_images("bare", images=True)
+    world.create("gone", images=False)
+    world.insert("missing", 1)
+    assert await described() == {"kept": False, "bare": True, "gone": False, "missing": False}
+    assert await world.source.describe(world.database, []) == {}
 
 
 async def test_the_operation_time_is_that_of_a_finished_write_or_later(world: World) -> None:
@@ -519,7 +535,7 @@ async def test_the_oplog_window_spans_the_writes(world: World) -> None:
     window = await world.source.oplog_window()
     assert window is not None
     assert window.first <= window.last <= await world.source.operation_time()
-    assert window.seconds >= 0
+    assert window.seconds_with_images == window.seconds >= 0
 
 
 async def test_the_oplog_window_moves_when_the_oplog_is_trimmed(trimmed_world: World) -> None:

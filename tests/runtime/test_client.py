@@ -610,9 +610,9 @@ async def test_a_silent_socket_is_closed_after_ten_seconds() -> None:
 class Yielding(MemorySource):
     """Every question takes a round of the loop."""
 
-    async def describe(self, database: str, collection: str) -> Any:
+    async def describe(self, database: str, collections: Any) -> Any:
         await asyncio.sleep(0)
-        return await super().describe(database, collection)
+        return await super().describe(database, collections)
 
     async def operation_time(self) -> int:
         await asyncio.sleep(0)

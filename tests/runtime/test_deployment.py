@@ -1,4 +1,4 @@
-"""What is known of the deployment: asked once at a time, cached, and asked again after any failure."""
+"""What is known of the deployment: asked again after any failure, and told once to the log."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import source_id
-from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused, SourceUnavailable
+from feedsvc.ports import OplogWindow, SourceRefused, SourceUnavailable
 from feedsvc.runtime import deployment as deployment_module
-from feedsvc.runtime.deployment import IMAGES_FRESH_S, Deployment
+from feedsvc.runtime.deployment import Deployment
 from feedsvc.testing import ManualClock, MemoryOplog, MemorySource
 from tests.runtime.world import until
 
-ORDERS, USERS = Namespace("app", "orders"), Namespace("app", "users")
-
 
 class Answers(MemorySource):
-    """A source that counts questions, fails as told, and answers about collections when `open_gate` is set."""
+    """A source that counts questions and fails as told."""
 
     def __init__(self, oplog: MemoryOplog) -> None:
         super().__init__(oplog)
         self.asked: list[str] = []
         self.reported: list[tuple[str, object]] = []
         self.faults: list[Exception] = []
-        self.open_gate = asyncio.Event()
-        self.open_gate.set()
 
     def report(self, event: str, fields: Mapping[str, object]) -> None:
         self.reported.append((event, fields.get("error")))
@@ -51,17 +46,11 @@ class Answers(MemorySource):
         self.note("time")
         return await super().operation_time()
 
-    async def describe(self, database: str, collection: str) -> CollectionInfo:
-        await self.open_gate.wait()
-        self.note(collection)
-        return await super().describe(database, collection)
 
-
-def make() -> tuple[Deployment, Answers, ManualClock]:
-    source, clock = Answers(MemoryOplog()), ManualClock()
-    source.oplog.create("app", "orders", images=True)
-    deployment = Deployment(source, clock, lambda: 0.0, source.report, epoch="e1", level="collection")
-    return deployment, source, clock
+def make() -> tuple[Deployment, Answers]:
+    source = Answers(MemoryOplog())
+    deployment = Deployment(source, ManualClock(), lambda: 0.0, source.report, epoch="e1", level="collection")
+    return deployment, source
 
 
 @asynccontextmanager
@@ -75,7 +64,7 @@ async def run(deployment: Deployment) -> AsyncIterator[None]:
 
 async def test_the_source_is_known_once_identified() -> None:
     """Before that a subscription is refused for now; then it names deployment, epoch and level."""
-    deployment, source, _ = make()
+    deployment, source = make()
     with pytest.raises(Refusal) as caught:
         _ = deployment.source
     assert caught.value.code == "source_unavailable"
@@ -89,7 +78,7 @@ async def test_the_source_is_known_once_identified() -> None:
 @pytest.mark.parametrize("fault", [SourceUnavailable("down"), SourceRefused("no"), RuntimeError("a bug")])
 async def test_a_failure_is_asked_again(fault: Exception) -> None:
     """Whatever it is: without an identity nobody could ever subscribe."""
-    deployment, source, _ = make()
+    deployment, source = make()
     source.faults = [fault]
     async with run(deployment):
         await until(lambda: deployment.failure is not None)
@@ -103,7 +92,7 @@ async def test_a_failure_is_asked_again(fault: Exception) -> None:
 async def test_an_outage_is_told_once_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody has subscribed; each other reason too, and the end of it."""
     monkeypatch.setattr(deployment_module, "BEAT_S", 0.001)
-    deployment, source, _ = make()
+    deployment, source = make()
     source.faults = [SourceUnavailable("down")] * 3 + [SourceRefused("who are you")]
     async with run(deployment):
         await until(lambda: deployment.failure is None and len(source.asked) > 20)
@@ -122,76 +111,15 @@ async def test_an_outage_is_told_once_to_the_log(monkeypatch: pytest.MonkeyPatch
 async def test_waiting_for_the_identity_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is refused instead of hanging."""
     monkeypatch.setattr(deployment_module, "ANSWER_WITHIN_S", 0.01)
-    deployment, _, _ = make()
+    deployment, _ = make()
     with pytest.raises(Refusal) as caught:
         await deployment.ready()
     assert caught.value.code == "source_unavailable"
 
 
-async def test_images_are_asked_once_by_many() -> None:
-    """A storm of subscribers costs the database one question for each collection."""
-    deployment, source, _ = make()
-    source.open_gate.clear()
-    asking = [asyncio.create_task(deployment.images(ORDERS)) for _ in range(50)]
-    asking.append(asyncio.create_task(deployment.images(USERS)))
-    await asyncio.sleep(0)
-    source.open_gate.set()
-    assert await asyncio.gather(*asking) == [True] * 50 + [False]
-    assert sorted(source.asked) == ["orders", "users"]
-
-
-async def test_images_stay_fresh_for_a_while() -> None:
-    """A setting that is changed is noticed after that."""
-    deployment, source, clock = make()
-    assert await deployment.images(ORDERS)
-    source.oplog.create("app", "orders", images=False)
-    clock.advance(IMAGES_FRESH_S - 1)
-    assert await deployment.images(ORDERS)
-    clock.advance(2)
-    assert not await deployment.images(ORDERS)
-    assert source.asked == ["orders", "orders"]
-
-
-async def test_a_failed_question_is_refused_to_all_and_forgotten() -> None:
-    """All who waited for it are refused for now; the next one asks again."""
-    deployment, source, _ = make()
-    source.faults = [SourceUnavailable("down")]
-    answers = await asyncio.gather(*(deployment.images(ORDERS) for _ in range(3)), return_exceptions=True)
-    assert [getattr(answer, "code", None) for answer in answers] == ["source_unavailable"] * 3
-    assert await deployment.images(ORDERS)
-    assert source.asked == ["orders", "orders"]
-
-
-async def test_one_who_leaves_does_not_take_the_answer_from_the_others() -> None:
-    """A client that disconnects while it waits cancels its own wait only."""
-    deployment, source, _ = make()
-    source.open_gate.clear()
-    leaves, stays = (asyncio.create_task(deployment.images(ORDERS)) for _ in range(2))
-    await asyncio.sleep(0)
-    leaves.cancel()
-    await asyncio.sleep(0)
-    assert leaves.cancelled()
-    source.open_gate.set()
-    assert await stays
-
-
-async def test_a_failure_that_nobody_waits_for_is_no_noise() -> None:
-    """All who asked are gone, the question fails: no exception is left unseen, and no task."""
-    deployment, source, _ = make()
-    source.open_gate.clear()
-    asked = asyncio.create_task(deployment.images(ORDERS))
-    async with run(deployment):
-        await deployment.ready()
-        asked.cancel()
-        await asyncio.sleep(0)
-        source.faults = [SourceUnavailable("down")]
-        source.open_gate.set()
-    assert not deployment._asking
-
-
 async def test_the_operation_time_is_refused_while_the_source_is_away() -> None:
     """The driver's message is not for clients."""
-    deployment, source, _ = make()
+    deployment, source = make()
     assert await deployment.operation_time() == source.oplog.now
     source.faults = [SourceUnavailable("mongodb://secret@host")]
     with pytest.raises(Refusal) as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 from random import Random
 
 from feedsvc.core.changes import TailScope
@@ -82,9 +83,9 @@ class FaultySource(MemorySource):
         self._answer()
         return await super().operation_time()
 
-    async def describe(self, database: str, collection: str) -> CollectionInfo:
+    async def describe(self, database: str, collections: Collection[str]) -> Mapping[str, CollectionInfo]:
         self._answer()
-        return await super().describe(database, collection)
+        return await super().describe(database, collections)
 
     def _answer(self) -> None:
         if self._question_faults:

@@ -21,7 +21,8 @@ _OP_MSG = 2013
 
 
 class Fault:
-    """Answers `command` of `collection` (any if None) with an error code, or by closing the connection, `times` times.
+    """Answers `command` of `collection` (any if None) with an error code, with `answer`, or by closing the connection,
+    `times` times.
 
     `getMore` means those of change streams only if it names a collection that nobody else reads.
     """
@@ -35,6 +36,7 @@ class Fault:
         times: int | None = None,
         labels: Sequence[str] = (),
         stage: str | None = None,
+        answer: Mapping[str, Any] | None = None,
     ) -> None:
         self.hits = 0
         self._command = command
@@ -43,6 +45,7 @@ class Fault:
         self._times = times
         self._labels = list(labels)
         self._stage = stage
+        self._answer = answer
 
     def takes(self, command: Mapping[str, Any]) -> bool:
         if self._command not in command or self._times == self.hits:
@@ -58,6 +61,8 @@ class Fault:
     @property
     def reply(self) -> dict[str, Any] | None:
         """None closes the connection."""
+        if self._answer is not None:
+            return {"ok": 1.0, **self._answer}
         if self._code is None:
             return None
         return {"ok": 0.0, "code": self._code, "errmsg": "the proxy says so", "errorLabels": self._labels}

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Any, TypeVar
 
+import msgspec
 from bson import Timestamp
 from pymongo.errors import OperationFailure
 
 from feedsvc.adapters.mongo import oplog, snapshot, split
 from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
+from feedsvc.adapters.mongo.image_expiry import ImageExpiry
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import MongoStream
 from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
@@ -71,6 +73,7 @@ class MongoSource:
         if not _sets(uri, "socketTimeoutMS"):
             self._options["socketTimeoutMS"] = int((await_s + socket_s) * 1000)
         self._clients: Clients | None = None
+        self._image_expiry = ImageExpiry()
         self._splits = True  # until the server refuses the stage and opens the stream without it
 
     async def start(self) -> None:
@@ -105,11 +108,18 @@ class MongoSource:
     async def operation_time(self) -> int:
         return await self._classified(oplog.operation_time(self.reads))
 
-    async def describe(self, database: str, collection: str) -> CollectionInfo:
-        return await self._classified(oplog.describe(self.reads, database, collection))
+    async def describe(self, database: str, collections: Collection[str]) -> Mapping[str, CollectionInfo]:
+        return await self._classified(oplog.describe(self.reads, database, collections))
 
     async def oplog_window(self) -> OplogWindow | None:
-        return await self._classified(oplog.oplog_window(self.reads))
+        return await self._classified(self._window())
+
+    async def _window(self) -> OplogWindow | None:
+        window = await oplog.oplog_window(self.reads)
+        if window is None:
+            return None
+        expire_s = await self._image_expiry.seconds(self.reads)
+        return msgspec.structs.replace(window, images_expire_s=expire_s)
 
     async def identity(self) -> str:
         return await self._classified(oplog.identity(self.reads))

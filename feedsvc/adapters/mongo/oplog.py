@@ -5,6 +5,7 @@ All functions raise the driver's exceptions or a `SourceError`; `driver.MongoSou
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bson import Timestamp
@@ -52,14 +53,21 @@ async def _edge(client: Reads, direction: int) -> int | None:
     return None if entry is None else cluster_time_of(entry["ts"].time, entry["ts"].inc)
 
 
-async def describe(client: Reads, database: str, collection: str) -> CollectionInfo:
-    """Whether the collection keeps pre- and post-images (`changeStreamPreAndPostImages`, MongoDB 6.0)."""
-    cursor = await client[database].list_collections(filter={"name": collection})
+async def describe(
+    client: Reads, database: str, collections: Collection[str]
+) -> Mapping[str, CollectionInfo]:
+    """Whether each collection keeps pre- and post-images (`changeStreamPreAndPostImages`, MongoDB 6.0).
+
+    The server looks up names under `$in` and does not read the whole catalog for them (mongo/db/commands/
+    list_collections.cpp).
+    """
+    cursor = await client[database].list_collections(filter={"name": {"$in": list(collections)}})
+    described = {}
     async with cursor:
         async for found in cursor:
             images = found.get("options", {}).get("changeStreamPreAndPostImages", {})
-            return CollectionInfo(images=bool(images.get("enabled", False)))
-    return CollectionInfo(images=False)
+            described[found["name"]] = CollectionInfo(images=bool(images.get("enabled", False)))
+    return described
 
 
 async def identity(client: Reads) -> str:

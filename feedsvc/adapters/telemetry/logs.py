@@ -32,6 +32,8 @@ LEVELS: Mapping[str, int] = {
     "client.failed": logging.ERROR,
     "source.failed": logging.WARNING,
     "source.answers": logging.INFO,
+    "images.changed": logging.INFO,
+    "images.unknown": logging.WARNING,
     "tail.opened": logging.INFO,
     "tail.closed": logging.INFO,
     "tail.failed": logging.WARNING,
