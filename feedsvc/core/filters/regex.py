@@ -1,40 +1,65 @@
-"""Regular expressions: MongoDB's unanchored search in a string, run by RE2."""
+r"""Regular expressions: MongoDB's unanchored search in a string, run by RE2.
+
+`regex_syntax` turns a pattern into one of RE2 that means the same, or refuses it; this module compiles and runs it and
+is the only one that knows RE2. RE2 searches with automata: time is linear in the string for every pattern, at worst the
+product of the string and the program (`MAX_PROGRAM`), when the automaton outgrows `_MEMORY_BYTES` and is simulated
+instead. It prints nothing (`log_errors`).
+
+Options are MongoDB's: `i m s x`, and `u`, which changes nothing. Source: mongo/util/pcre_util.cpp (flagsToOptions) and
+mongo/db/matcher/expression_leaf.cpp (RegexMatchExpression: no NUL in a pattern).
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Literal
 
 import re2
 
-Code = Literal["filter_invalid", "filter_unsupported"]
+from feedsvc.core.filters.regex_syntax import RegexError, invalid, translate
 
+__all__ = ["MAX_PATTERN_BYTES", "MAX_PROGRAM", "RegexError", "canonical_options", "compile_regex"]
 
-class RegexError(ValueError):
-    """A pattern or its options are refused. `rule` carries no part of either."""
-
-    def __init__(self, code: Code, rule: str) -> None:
-        super().__init__(rule)
-        self.code: Code = code
-        self.rule = rule
+MAX_PATTERN_BYTES = 4096
+"""Not more than a whole filter may have; MongoDB's bound is 32764."""
+MAX_PROGRAM = 1000
+"""Instructions of RE2, about one per character and repetition: what the slowest search of a string costs per byte."""
+_MEMORY_BYTES = 1 << 20
+"""RE2's budget for the program and the automaton of one pattern."""
 
 
 def canonical_options(options: str) -> str:
-    """The options that mean the same, sorted, each once, without `u`, which changes nothing."""
+    """The options that mean the same: sorted, each once, without `u`. Raises `RegexError`."""
     if not set(options) <= set("imsxu"):
-        raise RegexError("filter_invalid", "the options of a regular expression are i, m, s, x and u")
+        raise invalid("the options of a regular expression are i, m, s, x and u")
     return "".join(sorted(set(options) - {"u"}))
 
 
 def compile_regex(pattern: str, options: str) -> Callable[[str], bool]:
-    """A function that says whether the pattern is found anywhere in a string."""
-    if not re.fullmatch(r"\^?[A-Za-z0-9 _@:,/<>=!\"'%&;~`-]*", pattern):
-        raise RegexError("filter_unsupported", "the regular expression uses an unsupported construct")
+    """A function that says whether MongoDB finds the pattern anywhere in a string. Raises `RegexError` only."""
+    flags = canonical_options(options)
+    if len(pattern) > MAX_PATTERN_BYTES or len(pattern.encode("utf-8", "surrogatepass")) > MAX_PATTERN_BYTES:
+        raise invalid(f"a regular expression has at most {MAX_PATTERN_BYTES} bytes")
+    translated = translate(pattern, flags).encode()
+    try:
+        compiled = re2.compile(translated, options=_settings())
+    except re2.error:
+        raise _too_large() from None
+    finally:
+        re2.purge()  # its cache would keep the last 128 patterns of all tenants in memory
+    if compiled.programsize > MAX_PROGRAM:
+        raise _too_large()
+    search = compiled.search
+    # Bytes: a search in a str also counts the characters before the match.
+    return lambda text: search(text.encode()) is not None
+
+
+def _settings() -> re2.Options:
     settings = re2.Options()
     settings.log_errors = False
-    settings.max_mem = 1 << 20
+    settings.max_mem = _MEMORY_BYTES
     settings.never_capture = True
-    settings.case_sensitive = "i" not in canonical_options(options)
-    search = re2.compile(pattern, options=settings).search
-    return lambda text: search(text) is not None
+    return settings
+
+
+def _too_large() -> RegexError:
+    return invalid("a regular expression is too large; repeat less, or shorter things")

@@ -1,0 +1,510 @@
+r"""The common subset of PCRE2 and RE2: a pattern as MongoDB reads it becomes a pattern of RE2 that means the same.
+
+A recursive descent over the pattern: every construct is on an allow-list, what it does not know is refused. It builds a
+small tree, and the tree is printed for RE2 with nothing left to RE2's own reading: every set as ranges, every other
+character escaped, every option as a scoped group. The question is only whether a string holds a match, so captures,
+names and greediness are read and dropped.
+
+Three assertions mean the same only in some places, which the printer finds:
+
+* `$` without `m`, and `\Z`: the end, or before a newline at the end. RE2 has no lookahead, so it becomes an optional
+  newline and the end; nothing may follow. Hence at the end of the pattern, or of an alternative that ends it.
+* `^` with `m`: PCRE2's does not match after a newline that ends the string, RE2's does. The same where a character has
+  to follow.
+* `\B`: RE2 also matches it inside a character of several bytes, where nothing can follow. The same where the pattern
+  cannot match the empty string.
+
+Cost: linear in the pattern; recursion is bounded by `MAX_DEPTH`. Sources: pcre2pattern(3) and pcre2compat(3) of 10.42,
+which MongoDB vendors (src/third_party/pcre2, NEWLINE_DEFAULT 2: LF); mongo/util/pcre_util.cpp for the options; RE2's
+syntax page. Where later releases of PCRE2 read a pattern differently (`{,n}`, spaces in braces) it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from feedsvc.core.filters import regex_sets as sets
+
+MAX_DEPTH = 50
+"""Groups within groups. PCRE2's bound in MongoDB is 250."""
+MAX_REPEAT = 1000
+"""RE2's bound of a repetition count."""
+
+_QUANTIFIER = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
+_LOOKS_LIKE_QUANTIFIER = re.compile(r"\{[ \t]*[0-9,][0-9, \t]*\}")
+_FLAGS = re.compile(r"\(\?([imsxU]*)(?:-([imsxU]+))?([:)])")
+_NAME = re.compile(r"\(\?(?:P?<([A-Za-z_][A-Za-z0-9_]{0,31})>|'([A-Za-z_][A-Za-z0-9_]{0,31})')")
+_HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\})")
+_OCTAL = re.compile(r"(0[0-7]{0,2})|o\{([0-7]+)\}")
+_POSIX_NAME = re.compile(r"\[:(\^?)([a-z]+):\]")
+
+_CONTROLS = {"a": "\x07", "e": "\x1b", "f": "\x0c", "n": "\n", "r": "\r", "t": "\t"}
+_EXTENDED_SPACE = " \t\n\x0b\x0c\r"
+_EXTENDED_UNICODE_SPACE = "\x85\u200e\u200f\u2028\u2029"
+_PCRE2_ESCAPES = frozenset("cgkopxCGKNPQERX")
+"""Letters that PCRE2 knows after a backslash and this parser refuses, in whole or in part."""
+
+Code = Literal["filter_invalid", "filter_unsupported"]
+Kind = Literal["start", "line_start", "end", "end_or_newline", "line_end", "boundary", "no_boundary"]
+
+_ASSERTIONS: dict[Kind, str] = {
+    "start": r"\A",
+    "line_start": r"(?m:^)",
+    "end": r"\z",
+    "end_or_newline": r"\n?\z",
+    "line_end": r"(?m:$)",
+    "boundary": r"\b",
+    "no_boundary": r"\B",
+}
+_ESCAPED_ASSERTIONS: dict[str, Kind] = {
+    "A": "start",
+    "Z": "end_or_newline",
+    "z": "end",
+    "b": "boundary",
+    "B": "no_boundary",
+}
+
+
+class RegexError(ValueError):
+    """A pattern or its options are refused. `rule` says what to write instead and carries no part of either."""
+
+    def __init__(self, code: Code, rule: str) -> None:
+        super().__init__(rule)
+        self.code: Code = code
+        self.rule = rule
+
+
+def invalid(rule: str) -> RegexError:
+    """PCRE2 refuses it, too."""
+    return RegexError("filter_invalid", rule)
+
+
+def unsupported(rule: str) -> RegexError:
+    """PCRE2 takes it, or some release of it does."""
+    return RegexError("filter_unsupported", rule)
+
+
+class Char(msgspec.Struct, frozen=True):
+    """One character out of a set; `text` is RE2's."""
+
+    text: str
+
+
+class Assertion(msgspec.Struct, frozen=True):
+    kind: Kind
+
+
+class Concat(msgspec.Struct, frozen=True):
+    items: tuple[Node, ...]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    branches: tuple[Node, ...]
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """`most` is None for no bound."""
+
+    item: Node
+    least: int
+    most: int | None
+
+
+Node = Char | Assertion | Concat | Choice | Repeat
+
+
+def translate(pattern: str, options: str) -> str:
+    """The pattern for RE2, to be compiled with RE2's default options. Raises `RegexError`."""
+    if "\0" in pattern:
+        raise invalid(r"a regular expression holds no NUL; write \x00")
+    if not all(sets.is_scalar(ord(character)) for character in pattern):
+        raise invalid("a regular expression holds no lone surrogates")
+    parser = _Parser(pattern, frozenset(options))
+    tree = parser.choice(0)
+    if parser.rest:
+        raise invalid("a parenthesis is closed that was not opened; write \\)")
+    if parser.has_no_boundary and _width(tree) == 0:
+        raise unsupported(r"\B stands only in a regular expression that cannot match the empty string")
+    return _printed(tree, is_last=True, width_after=0)
+
+
+class _Parser:
+    """Reads the pattern once, left to right. `flags` are those in force at `at`."""
+
+    def __init__(self, pattern: str, flags: frozenset[str]) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.flags = flags
+        self.names: set[str] = set()
+        self.has_no_boundary = False
+
+    @property
+    def rest(self) -> bool:
+        return self.at < len(self.pattern)
+
+    def choice(self, depth: int) -> Node:
+        """Alternatives up to a closing parenthesis or the end. Flags set in one are in force in the next ones."""
+        if depth > MAX_DEPTH:
+            raise unsupported(f"groups of a regular expression nest at most {MAX_DEPTH} deep")
+        branches = [self.sequence(depth)]
+        while self._take("|"):
+            branches.append(self.sequence(depth))
+        return branches[0] if len(branches) == 1 else Choice(tuple(branches))
+
+    def sequence(self, depth: int) -> Node:
+        items: list[Node] = []
+        while True:
+            self._skip_ignored()
+            if not self.rest or self.pattern[self.at] in "|)":
+                return items[0] if len(items) == 1 else Concat(tuple(items))
+            if self.pattern.startswith("\\Q", self.at):
+                items += self._quoted()
+            else:
+                item = self._item(depth)
+                if item is None:  # a setting of flags
+                    self._refuse_quantifier()
+                    continue
+                items.append(item)
+            items[-1] = self._quantified(items[-1])
+
+    def _take(self, text: str) -> bool:
+        if self.pattern.startswith(text, self.at):
+            self.at += len(text)
+            return True
+        return False
+
+    def _match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
+        found = expression.match(self.pattern, self.at)
+        if found is not None:
+            self.at = found.end()
+        return found
+
+    def _skip_ignored(self) -> bool:
+        """Skip comments, and under `x` white space; whether there was any."""
+        start = self.at
+        while self.rest:
+            character = self.pattern[self.at]
+            if self.pattern.startswith("(?#", self.at):
+                self._skip_past(")", "a comment of a regular expression is not closed")
+            elif "x" not in self.flags:
+                break
+            elif character == "#":
+                end = self.pattern.find("\n", self.at)
+                self.at = len(self.pattern) if end < 0 else end + 1
+            elif character in _EXTENDED_UNICODE_SPACE:
+                raise unsupported(r"under option x white space beyond ASCII is written as \x{..}")
+            elif character in _EXTENDED_SPACE:
+                self.at += 1
+            else:
+                break
+        return self.at > start
+
+    def _skip_past(self, text: str, rule: str) -> None:
+        end = self.pattern.find(text, self.at)
+        if end < 0:
+            raise invalid(rule)
+        self.at = end + len(text)
+
+    def _quantified(self, item: Node) -> Node:
+        self._skip_ignored()
+        self._refuse_braces()
+        found = self._match(_QUANTIFIER)
+        if found is None:
+            return item
+        if isinstance(item, Assertion):
+            raise invalid("a quantifier follows an assertion; leave it out")
+        least, most = _bounds(found)
+        if self._take("+"):
+            raise unsupported("there are no possessive quantifiers; leave out the second +")
+        if not self._take("?") and self._skip_ignored() and self.rest and self.pattern[self.at] in "?+":
+            raise unsupported("nothing stands between a quantifier and its ? or +")
+        self._refuse_quantifier()
+        return Repeat(item, least, most)
+
+    def _refuse_quantifier(self) -> None:
+        self._skip_ignored()
+        self._refuse_braces()
+        if _QUANTIFIER.match(self.pattern, self.at):
+            raise invalid("a quantifier has nothing to repeat; put a group before it or escape it")
+
+    def _refuse_braces(self) -> None:
+        if _LOOKS_LIKE_QUANTIFIER.match(self.pattern, self.at) and not _QUANTIFIER.match(
+            self.pattern, self.at
+        ):
+            raise unsupported(r"quantifiers are {n}, {n,} and {n,m} without spaces; write \{ for a brace")
+
+    def _item(self, depth: int) -> Node | None:
+        character = self.pattern[self.at]
+        if character == "(":
+            return self._group(depth)
+        if character == "[":
+            return self._class()
+        if character == "\\":
+            return self._escape()
+        self._refuse_quantifier()
+        self.at += 1
+        if character == "^":
+            return Assertion("line_start" if "m" in self.flags else "start")
+        if character == "$":
+            return Assertion("line_end" if "m" in self.flags else "end_or_newline")
+        if character == ".":
+            return Char("(?s:.)" if "s" in self.flags else sets.in_brackets(sets.NEWLINE, negated=True))
+        return self._char(character)
+
+    def _char(self, character: str) -> Char:
+        try:
+            return Char(sets.literal(character, caseless="i" in self.flags))
+        except sets.UnstableCaseError:
+            raise unsupported(_UNSTABLE_CASE) from None
+
+    def _quoted(self) -> list[Node]:
+        """`\\Q...\\E`, which has to hold something: PCRE2 would let a quantifier reach past an empty one."""
+        self.at += 2
+        end = self.pattern.find("\\E", self.at)
+        text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
+        self.at = len(self.pattern) if end < 0 else end + 2
+        if not text:
+            raise unsupported(r"nothing is quoted between \Q and \E; leave them out")
+        return [self._char(character) for character in text]
+
+    def _group(self, depth: int) -> Node | None:
+        outer = self.flags
+        if found := self._match(_FLAGS):
+            self.flags = (outer | set(found[1])) - set(found[2] or "")
+            if found[0].count("x") > 1:
+                raise unsupported("option x stands once in a group")
+            if found[3] == ")":
+                return None
+        elif found := self._match(_NAME):
+            name = found[1] or found[2]
+            if name in self.names:
+                raise invalid("a regular expression names two groups alike")
+            self.names.add(name)
+        elif self.pattern.startswith(("(?", "(*"), self.at):
+            raise unsupported(
+                "groups are (..), (?:..), (?<name>..) and those with the options i, m, s and x; there is no "
+                "lookahead, lookbehind, atomic group, backreference, recursion, condition or verb"
+            )
+        else:
+            self.at += 1
+        inner = self.choice(depth + 1)
+        if not self._take(")"):
+            raise invalid("a parenthesis of a regular expression is not closed")
+        self.flags = outer
+        return Concat((inner,))
+
+    def _escape(self) -> Node:
+        letter = self.pattern[self.at + 1 : self.at + 2]
+        if letter in _ESCAPED_ASSERTIONS:
+            self.at += 2
+            self.has_no_boundary |= letter == "B"
+            return Assertion(_ESCAPED_ASSERTIONS[letter])
+        if letter == "N" and not self.pattern.startswith("{", self.at + 2):
+            self.at += 2
+            return Char(sets.in_brackets(sets.NEWLINE, negated=True))
+        if letter in sets.ESCAPES:
+            self.at += 2
+            return Char(sets.in_brackets(sets.ESCAPES[letter]))
+        return self._char(chr(self._escaped_code_point()))
+
+    def _escaped_code_point(self) -> int:
+        """An escape that stands for one character, in a class or outside."""
+        self.at += 1
+        if not self.rest:
+            raise invalid("a regular expression ends in a backslash")
+        found = self._match(_HEX) or self._match(_OCTAL)
+        if found is not None:
+            digits = found[1] or found[2]
+            code_point = int(digits, 16 if found[0][0] == "x" else 8)
+            if not sets.is_scalar(code_point):
+                raise invalid("an escape names a code point that does not exist")
+            return code_point
+        character = self.pattern[self.at]
+        self.at += 1
+        if character in _CONTROLS:
+            return ord(_CONTROLS[character])
+        if not (character.isascii() and character.isalnum()):
+            return ord(character)
+        if character in _PCRE2_ESCAPES or character.isdigit():
+            raise unsupported(
+                r"escapes of letters and digits are \a \e \f \n \r \t \d \D \s \S \w \W \h \H \v \V \N \A \Z \z \b \B "
+                r"\Q..\E \xhh \x{..} \o{..} \0; there are no backreferences and no properties"
+            )
+        raise invalid("a backslash stands before a letter that has no meaning; leave it out")
+
+    def _class(self) -> Char:
+        if _is_posix_like(self.pattern, self.at):
+            raise invalid("a POSIX class stands within a class: [[:alpha:]]")
+        self.at += 1
+        negated = self._take("^")
+        literals: list[tuple[int, int]] = []
+        named: list[tuple[int, int]] = []
+        first, holds_complement, holds_posix = True, False, False
+        while first or not self._take("]"):
+            first = False
+            start = self.at
+            member = self._member()
+            if not isinstance(member, int):
+                named += member
+                holds_complement |= sets.contains(member, sets.MAX_CODE_POINT)
+                holds_posix |= self.pattern[start] == "[" and not sets.contains(member, sets.MAX_CODE_POINT)
+                if self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
+                    raise invalid(r"a hyphen after a set in a class stands at its end, or is written \-")
+            elif self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
+                self.at += 1
+                last = self._member()
+                if not isinstance(last, int):
+                    raise invalid(r"a range in a class ends in a character; write \- for a hyphen")
+                if last < member:
+                    raise invalid("a range in a class is out of order")
+                literals.append((member, last))
+                # A hyphen after a range is itself, even where it looks like the start of another range.
+                if self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
+                    raise unsupported(
+                        r"a hyphen after a range in a class stands at its end, or is written \-"
+                    )
+            else:
+                literals.append((member, member))
+        if holds_complement and holds_posix:
+            # PCRE2 10.42 forgets all beyond U+00FF of the complement if the POSIX class comes later.
+            raise unsupported(r"a class holds POSIX classes or sets like \S \W \D and [:^alpha:], not both")
+        return self._set(sets.merge(literals), sets.merge(named), negated=negated)
+
+    def _set(self, literals: sets.Ranges, named: sets.Ranges, *, negated: bool) -> Char:
+        try:
+            return Char(sets.char_class(literals, named, negated=negated, caseless="i" in self.flags))
+        except sets.UnstableCaseError:
+            raise unsupported(_UNSTABLE_CASE) from None
+
+    def _member(self) -> int | sets.Ranges:
+        """The next character or set of a class."""
+        if not self.rest:
+            raise invalid("a class of a regular expression is not closed; write \\[ for a bracket")
+        character = self.pattern[self.at]
+        if character == "[" and _is_posix_like(self.pattern, self.at):
+            return self._posix()
+        if character != "\\":
+            self.at += 1
+            return ord(character)
+        letter = self.pattern[self.at + 1 : self.at + 2]
+        if letter in sets.ESCAPES:
+            self.at += 2
+            return sets.ESCAPES[letter]
+        if letter == "b":
+            self.at += 2
+            return 0x08
+        return self._escaped_code_point()
+
+    def _posix(self) -> sets.Ranges:
+        if self.pattern.startswith(("[:<:]", "[:>:]"), self.at):
+            raise unsupported(r"word boundaries are written \b")
+        found = self._match(_POSIX_NAME)
+        ranges = sets.posix(found[2], caseless="i" in self.flags) if found is not None else None
+        if found is None or ranges is None:
+            raise invalid("no POSIX class has this name; there are no collating elements")
+        return sets.complement(ranges) if found[1] else ranges
+
+
+_UNSTABLE_CASE = (
+    "under option i a character or class holds letters whose case depends on the server's version of Unicode, or a "
+    r"negated class mixes \w and the like with letters beyond ASCII; leave out i and write both cases"
+)
+
+
+def _is_posix_like(pattern: str, at: int) -> bool:
+    """Whether PCRE2 would take what starts at this bracket for a POSIX class or collating element (as in 10.42)."""
+    delimiter = pattern[at + 1 : at + 2]
+    if delimiter not in (":", ".", "="):
+        return False
+    at += 2
+    while at + 1 < len(pattern):
+        pair = pattern[at : at + 2]
+        if pair == delimiter + "]":
+            return True
+        if pair[0] == "]" or pair == "[" + delimiter:
+            return False
+        at += 2 if pair in ("\\]", "\\\\") else 1
+    return False
+
+
+def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
+    if found[1] is None:
+        return {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[0]]
+    least = _count(found[1])
+    most = least if found[2] is None else _count(found[3]) if found[3] else None
+    if most is not None and most < least:
+        raise invalid("the numbers of a quantifier are out of order")
+    return least, most
+
+
+def _count(digits: str) -> int:
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > 5 or int(significant) > 65535:
+        raise invalid("a quantifier counts to 65535 at most")
+    if int(significant) > MAX_REPEAT:
+        raise unsupported(f"a quantifier counts to {MAX_REPEAT} at most")
+    return int(significant)
+
+
+def _width(node: Node) -> int:
+    """Characters that it consumes at least."""
+    if isinstance(node, Char):
+        return 1
+    if isinstance(node, Concat):
+        return sum(_width(item) for item in node.items)
+    if isinstance(node, Choice):
+        return min(_width(branch) for branch in node.branches)
+    if isinstance(node, Repeat):
+        return node.least * _width(node.item)
+    return 0
+
+
+def _printed(node: Node, *, is_last: bool, width_after: int) -> str:
+    """The node for RE2. Nothing at all follows what `is_last`; `width_after` is what has to be consumed after it."""
+    if isinstance(node, Char):
+        return node.text
+    if isinstance(node, Assertion):
+        _require_same(node, is_last=is_last, width_after=width_after)
+        return _ASSERTIONS[node.kind]
+    if isinstance(node, Choice):
+        branches = [_printed(branch, is_last=is_last, width_after=width_after) for branch in node.branches]
+        return f"(?:{'|'.join(branches)})"
+    if isinstance(node, Repeat):
+        # An iteration may be followed by another one, unless there is one at most.
+        at_most_once = node.most == 1
+        item = _printed(node.item, is_last=is_last and at_most_once, width_after=width_after)
+        return f"(?:{item}){_quantifier(node)}"
+    return _printed_sequence(node.items, is_last=is_last, width_after=width_after)
+
+
+def _printed_sequence(items: tuple[Node, ...], *, is_last: bool, width_after: int) -> str:
+    printed: list[str] = []
+    for at in range(len(items) - 1, -1, -1):
+        item = items[at]
+        if isinstance(item, Assertion) and items[at + 1 : at + 2] == (item,):
+            continue  # `$$`: the second says it
+        printed.append(_printed(item, is_last=is_last and not printed, width_after=width_after))
+        width_after += _width(item)
+    return f"(?:{''.join(reversed(printed))})" if len(printed) != 1 else printed[0]
+
+
+def _quantifier(node: Repeat) -> str:
+    if node.most is None:
+        return "*" if node.least == 0 else "+" if node.least == 1 else f"{{{node.least},}}"
+    if (node.least, node.most) == (0, 1):
+        return "?"
+    return f"{{{node.least},{node.most}}}"
+
+
+def _require_same(node: Assertion, *, is_last: bool, width_after: int) -> None:
+    if node.kind == "end_or_newline" and not is_last:
+        raise unsupported(
+            r"without option m, $ stands at the end of the regular expression or of an alternative"
+        )
+    if node.kind == "line_start" and width_after == 0:
+        raise unsupported(
+            r"under option m, ^ stands before something that consumes a character; \A is the start"
+        )
