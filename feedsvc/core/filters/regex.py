@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import re2
 
-from feedsvc.core.filters.regex_syntax import RegexError, invalid, translate
+from feedsvc.core.filters.regex_syntax import translate
+from feedsvc.core.filters.regex_tree import RegexError, invalid
 
 __all__ = ["MAX_PATTERN_BYTES", "MAX_PROGRAM", "RegexError", "canonical_options", "compile_regex"]
 

@@ -1,32 +1,36 @@
 r"""The common subset of PCRE2 and RE2: a pattern as MongoDB reads it becomes a pattern of RE2 that means the same.
 
-A recursive descent over the pattern: every construct is on an allow-list, what it does not know is refused. It builds a
-small tree, and the tree is printed for RE2 with nothing left to RE2's own reading: every set as ranges, every other
-character escaped, every option as a scoped group. The question is only whether a string holds a match, so captures,
-names and greediness are read and dropped.
+A recursive descent over the pattern: every construct is on an allow-list, what it does not know is refused. What PCRE2
+refuses, too, is `filter_invalid`; what only RE2 cannot do, or what releases of PCRE2 read differently (`{,n}`, spaces
+in braces), `filter_unsupported`. Flags are scoped as in PCRE2: to the end of the group, alternatives included.
 
-Three assertions mean the same only in some places, which the printer finds:
-
-* `$` without `m`, and `\Z`: the end, or before a newline at the end. RE2 has no lookahead, so it becomes an optional
-  newline and the end; nothing may follow. Hence at the end of the pattern, or of an alternative that ends it.
-* `^` with `m`: PCRE2's does not match after a newline that ends the string, RE2's does. The same where a character has
-  to follow.
-* `\B`: RE2 also matches it inside a character of several bytes, where nothing can follow. The same where the pattern
-  cannot match the empty string.
+The result is a tree (`regex_tree`). One assertion is judged here, since it takes the whole pattern: RE2's `\B` also
+matches inside a character of several bytes, where nothing can follow; so it is refused where the pattern can match the
+empty string. Two constructs are refused for bugs of PCRE2 10.42 that were found by comparing with it: `{0}`, and POSIX
+classes together with complements in one class.
 
 Cost: linear in the pattern; recursion is bounded by `MAX_DEPTH`. Sources: pcre2pattern(3) and pcre2compat(3) of 10.42,
-which MongoDB vendors (src/third_party/pcre2, NEWLINE_DEFAULT 2: LF); mongo/util/pcre_util.cpp for the options; RE2's
-syntax page. Where later releases of PCRE2 read a pattern differently (`{,n}`, spaces in braces) it is refused.
+which MongoDB vendors (src/third_party/pcre2, NEWLINE_DEFAULT 2: LF); mongo/util/pcre_util.cpp for the options.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
-
-import msgspec
 
 from feedsvc.core.filters import regex_sets as sets
+from feedsvc.core.filters.regex_tree import (
+    Assertion,
+    Char,
+    Choice,
+    Concat,
+    Kind,
+    Node,
+    Repeat,
+    invalid,
+    printed_for_re2,
+    unsupported,
+    width,
+)
 
 MAX_DEPTH = 50
 """Groups within groups. PCRE2's bound in MongoDB is 250."""
@@ -47,18 +51,6 @@ _EXTENDED_UNICODE_SPACE = "\x85\u200e\u200f\u2028\u2029"
 _PCRE2_ESCAPES = frozenset("cgkopxCGKNPQERX")
 """Letters that PCRE2 knows after a backslash and this parser refuses, in whole or in part."""
 
-Code = Literal["filter_invalid", "filter_unsupported"]
-Kind = Literal["start", "line_start", "end", "end_or_newline", "line_end", "boundary", "no_boundary"]
-
-_ASSERTIONS: dict[Kind, str] = {
-    "start": r"\A",
-    "line_start": r"(?m:^)",
-    "end": r"\z",
-    "end_or_newline": r"\n?\z",
-    "line_end": r"(?m:$)",
-    "boundary": r"\b",
-    "no_boundary": r"\B",
-}
 _ESCAPED_ASSERTIONS: dict[str, Kind] = {
     "A": "start",
     "Z": "end_or_newline",
@@ -66,54 +58,6 @@ _ESCAPED_ASSERTIONS: dict[str, Kind] = {
     "b": "boundary",
     "B": "no_boundary",
 }
-
-
-class RegexError(ValueError):
-    """A pattern or its options are refused. `rule` says what to write instead and carries no part of either."""
-
-    def __init__(self, code: Code, rule: str) -> None:
-        super().__init__(rule)
-        self.code: Code = code
-        self.rule = rule
-
-
-def invalid(rule: str) -> RegexError:
-    """PCRE2 refuses it, too."""
-    return RegexError("filter_invalid", rule)
-
-
-def unsupported(rule: str) -> RegexError:
-    """PCRE2 takes it, or some release of it does."""
-    return RegexError("filter_unsupported", rule)
-
-
-class Char(msgspec.Struct, frozen=True):
-    """One character out of a set; `text` is RE2's."""
-
-    text: str
-
-
-class Assertion(msgspec.Struct, frozen=True):
-    kind: Kind
-
-
-class Concat(msgspec.Struct, frozen=True):
-    items: tuple[Node, ...]
-
-
-class Choice(msgspec.Struct, frozen=True):
-    branches: tuple[Node, ...]
-
-
-class Repeat(msgspec.Struct, frozen=True):
-    """`most` is None for no bound."""
-
-    item: Node
-    least: int
-    most: int | None
-
-
-Node = Char | Assertion | Concat | Choice | Repeat
 
 
 def translate(pattern: str, options: str) -> str:
@@ -126,9 +70,9 @@ def translate(pattern: str, options: str) -> str:
     tree = parser.choice(0)
     if parser.rest:
         raise invalid("a parenthesis is closed that was not opened; write \\)")
-    if parser.has_no_boundary and _width(tree) == 0:
+    if parser.has_no_boundary and width(tree) == 0:
         raise unsupported(r"\B stands only in a regular expression that cannot match the empty string")
-    return _printed(tree, is_last=True, width_after=0)
+    return printed_for_re2(tree, is_last=True, width_after=0)
 
 
 class _Parser:
@@ -437,6 +381,8 @@ def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
     most = least if found[2] is None else _count(found[3]) if found[3] else None
     if most is not None and most < least:
         raise invalid("the numbers of a quantifier are out of order")
+    if most == 0:
+        raise unsupported("a quantifier counts to 1 at least; leave out what is repeated no times")
     return least, most
 
 
@@ -447,64 +393,3 @@ def _count(digits: str) -> int:
     if int(significant) > MAX_REPEAT:
         raise unsupported(f"a quantifier counts to {MAX_REPEAT} at most")
     return int(significant)
-
-
-def _width(node: Node) -> int:
-    """Characters that it consumes at least."""
-    if isinstance(node, Char):
-        return 1
-    if isinstance(node, Concat):
-        return sum(_width(item) for item in node.items)
-    if isinstance(node, Choice):
-        return min(_width(branch) for branch in node.branches)
-    if isinstance(node, Repeat):
-        return node.least * _width(node.item)
-    return 0
-
-
-def _printed(node: Node, *, is_last: bool, width_after: int) -> str:
-    """The node for RE2. Nothing at all follows what `is_last`; `width_after` is what has to be consumed after it."""
-    if isinstance(node, Char):
-        return node.text
-    if isinstance(node, Assertion):
-        _require_same(node, is_last=is_last, width_after=width_after)
-        return _ASSERTIONS[node.kind]
-    if isinstance(node, Choice):
-        branches = [_printed(branch, is_last=is_last, width_after=width_after) for branch in node.branches]
-        return f"(?:{'|'.join(branches)})"
-    if isinstance(node, Repeat):
-        # An iteration may be followed by another one, unless there is one at most.
-        at_most_once = node.most == 1
-        item = _printed(node.item, is_last=is_last and at_most_once, width_after=width_after)
-        return f"(?:{item}){_quantifier(node)}"
-    return _printed_sequence(node.items, is_last=is_last, width_after=width_after)
-
-
-def _printed_sequence(items: tuple[Node, ...], *, is_last: bool, width_after: int) -> str:
-    printed: list[str] = []
-    for at in range(len(items) - 1, -1, -1):
-        item = items[at]
-        if isinstance(item, Assertion) and items[at + 1 : at + 2] == (item,):
-            continue  # `$$`: the second says it
-        printed.append(_printed(item, is_last=is_last and not printed, width_after=width_after))
-        width_after += _width(item)
-    return f"(?:{''.join(reversed(printed))})" if len(printed) != 1 else printed[0]
-
-
-def _quantifier(node: Repeat) -> str:
-    if node.most is None:
-        return "*" if node.least == 0 else "+" if node.least == 1 else f"{{{node.least},}}"
-    if (node.least, node.most) == (0, 1):
-        return "?"
-    return f"{{{node.least},{node.most}}}"
-
-
-def _require_same(node: Assertion, *, is_last: bool, width_after: int) -> None:
-    if node.kind == "end_or_newline" and not is_last:
-        raise unsupported(
-            r"without option m, $ stands at the end of the regular expression or of an alternative"
-        )
-    if node.kind == "line_start" and width_after == 0:
-        raise unsupported(
-            r"under option m, ^ stands before something that consumes a character; \A is the start"
-        )
