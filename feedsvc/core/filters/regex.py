@@ -1,9 +1,9 @@
 r"""Regular expressions: MongoDB's unanchored search in a string, run by RE2.
 
 `regex_syntax` turns a pattern into one of RE2 that means the same, or refuses it; this module compiles and runs it and
-is the only one that knows RE2. RE2 searches with automata: time is linear in the string for every pattern, at worst the
-product of the string and the program (`MAX_PROGRAM`), when the automaton outgrows `_MEMORY_BYTES` and is simulated
-instead. It prints nothing (`log_errors`).
+is the only one that knows RE2. RE2 searches with automata: time is linear in the string for every pattern, mostly one
+step per byte, and at worst one per byte and instruction of the program (`regex_syntax.MAX_SIZE`), when the automaton
+outgrows `_MEMORY_BYTES` and is simulated instead. It prints nothing (`log_errors`).
 
 Options are MongoDB's: `i m s x`, and `u`, which changes nothing. Source: mongo/util/pcre_util.cpp (flagsToOptions) and
 mongo/db/matcher/expression_leaf.cpp (RegexMatchExpression: no NUL in a pattern).
@@ -15,15 +15,13 @@ from collections.abc import Callable
 
 import re2
 
-from feedsvc.core.filters.regex_syntax import translate
+from feedsvc.core.filters.regex_syntax import TOO_LARGE, translate
 from feedsvc.core.filters.regex_tree import RegexError, invalid
 
-__all__ = ["MAX_PATTERN_BYTES", "MAX_PROGRAM", "RegexError", "canonical_options", "compile_regex"]
+__all__ = ["MAX_PATTERN_BYTES", "RegexError", "canonical_options", "compile_regex"]
 
 MAX_PATTERN_BYTES = 4096
 """Not more than a whole filter may have; MongoDB's bound is 32764."""
-MAX_PROGRAM = 1000
-"""Instructions of RE2, about one per character and repetition: what the slowest search of a string costs per byte."""
 _MEMORY_BYTES = 1 << 20
 """RE2's budget for the program and the automaton of one pattern."""
 
@@ -44,11 +42,9 @@ def compile_regex(pattern: str, options: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(translated, options=_settings())
     except re2.error:
-        raise _too_large() from None
+        raise invalid(TOO_LARGE) from None
     finally:
         re2.purge()  # its cache would keep the last 128 patterns of all tenants in memory
-    if compiled.programsize > MAX_PROGRAM:
-        raise _too_large()
     search = compiled.search
     # Bytes: a search in a str also counts the characters before the match.
     return lambda text: search(text.encode()) is not None
@@ -60,7 +56,3 @@ def _settings() -> re2.Options:
     settings.max_mem = _MEMORY_BYTES
     settings.never_capture = True
     return settings
-
-
-def _too_large() -> RegexError:
-    return invalid("a regular expression is too large; repeat less, or shorter things")

@@ -147,6 +147,11 @@ def char_class(literals: Ranges, sets: Ranges, *, negated: bool, caseless: bool)
     return f"(?:(?i:{in_brackets(literals)})|{in_brackets(sets)})"
 
 
+def size(ranges: Ranges) -> int:
+    """About the instructions that RE2 makes of a set: beyond ASCII a set is one of byte sequences."""
+    return 1 if not ranges or ranges[-1][1] < 0x80 else 8 + 2 * len(ranges)
+
+
 def in_brackets(ranges: Ranges, *, negated: bool = False) -> str:
     """A set as a class of RE2, exactly as it stands."""
     if not ranges:  # the empty class and its negation, neither of which can be written with nothing inside

@@ -28,6 +28,7 @@ from feedsvc.core.filters.regex_tree import (
     Repeat,
     invalid,
     printed_for_re2,
+    size,
     unsupported,
     width,
 )
@@ -36,6 +37,11 @@ MAX_DEPTH = 50
 """Groups within groups. PCRE2's bound in MongoDB is 250."""
 MAX_REPEAT = 1000
 """RE2's bound of a repetition count."""
+
+MAX_SIZE = 1000
+"""About RE2's instructions (`regex_tree.size`), with repetitions written out: what a search costs per byte at worst."""
+NOT_NEWLINE = Char(sets.in_brackets(sets.NEWLINE, negated=True), sets.size(sets.complement(sets.NEWLINE)))
+ANY = Char("(?s:.)", NOT_NEWLINE.size)
 
 _QUANTIFIER = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _LOOKS_LIKE_QUANTIFIER = re.compile(r"\{[ \t]*[0-9,][0-9, \t]*\}")
@@ -70,6 +76,8 @@ def translate(pattern: str, options: str) -> str:
     tree = parser.choice(0)
     if parser.rest:
         raise invalid("a parenthesis is closed that was not opened; write \\)")
+    if size(tree) > MAX_SIZE:
+        raise invalid(TOO_LARGE)
     if parser.has_no_boundary and width(tree) == 0:
         raise unsupported(r"\B stands only in a regular expression that cannot match the empty string")
     return printed_for_re2(tree, is_last=True, width_after=0)
@@ -84,6 +92,7 @@ class _Parser:
         self.flags = flags
         self.names: set[str] = set()
         self.has_no_boundary = False
+        self.items = 0
 
     @property
     def rest(self) -> bool:
@@ -104,6 +113,9 @@ class _Parser:
             self._skip_ignored()
             if not self.rest or self.pattern[self.at] in "|)":
                 return items[0] if len(items) == 1 else Concat(tuple(items))
+            self.items += 1
+            if self.items > MAX_SIZE:  # here already, so that a refusal is cheap
+                raise invalid(TOO_LARGE)
             if self.pattern.startswith("\\Q", self.at):
                 items += self._quoted()
             else:
@@ -195,7 +207,7 @@ class _Parser:
         if character == "$":
             return Assertion("line_end" if "m" in self.flags else "end_or_newline")
         if character == ".":
-            return Char("(?s:.)" if "s" in self.flags else sets.in_brackets(sets.NEWLINE, negated=True))
+            return ANY if "s" in self.flags else NOT_NEWLINE
         return self._char(character)
 
     def _char(self, character: str) -> Char:
@@ -248,10 +260,10 @@ class _Parser:
             return Assertion(_ESCAPED_ASSERTIONS[letter])
         if letter == "N" and not self.pattern.startswith("{", self.at + 2):
             self.at += 2
-            return Char(sets.in_brackets(sets.NEWLINE, negated=True))
+            return NOT_NEWLINE
         if letter in sets.ESCAPES:
             self.at += 2
-            return Char(sets.in_brackets(sets.ESCAPES[letter]))
+            return Char(sets.in_brackets(sets.ESCAPES[letter]), sets.size(sets.ESCAPES[letter]))
         return self._char(chr(self._escaped_code_point()))
 
     def _escaped_code_point(self) -> int:
@@ -318,8 +330,12 @@ class _Parser:
         return self._set(sets.merge(literals), sets.merge(named), negated=negated)
 
     def _set(self, literals: sets.Ranges, named: sets.Ranges, *, negated: bool) -> Char:
+        reach = sets.merge(literals + named)
+        instructions = sets.size(sets.complement(reach) if negated else reach)
         try:
-            return Char(sets.char_class(literals, named, negated=negated, caseless="i" in self.flags))
+            return Char(
+                sets.char_class(literals, named, negated=negated, caseless="i" in self.flags), instructions
+            )
         except sets.UnstableCaseError:
             raise unsupported(_UNSTABLE_CASE) from None
 
@@ -352,6 +368,7 @@ class _Parser:
         return sets.complement(ranges) if found[1] else ranges
 
 
+TOO_LARGE = "a regular expression is too large; repeat less, or shorter things"
 _UNSTABLE_CASE = (
     "under option i a character or class holds letters whose case depends on the server's version of Unicode, or a "
     r"negated class mixes \w and the like with letters beyond ASCII; leave out i and write both cases"

@@ -53,9 +53,10 @@ def unsupported(rule: str) -> RegexError:
 
 
 class Char(msgspec.Struct, frozen=True):
-    """One character out of a set; `text` is RE2's."""
+    """One character out of a set; `text` is RE2's, `size` about the instructions that RE2 makes of it."""
 
     text: str
+    size: int = 1
 
 
 class Assertion(msgspec.Struct, frozen=True):
@@ -92,6 +93,19 @@ def width(node: Node) -> int:
     if isinstance(node, Repeat):
         return node.least * width(node.item)
     return 0
+
+
+def size(node: Node) -> int:
+    """About the instructions of RE2's program, in which repetitions are written out."""
+    if isinstance(node, Char):
+        return node.size
+    if isinstance(node, Concat):
+        return sum(size(item) for item in node.items)
+    if isinstance(node, Choice):
+        return sum(1 + size(branch) for branch in node.branches)
+    if isinstance(node, Repeat):
+        return (size(node.item) + 1) * max(node.least, node.most or 1)
+    return 1
 
 
 def printed_for_re2(node: Node, *, is_last: bool, width_after: int) -> str:
