@@ -287,7 +287,7 @@ class ViewClient:
         fetch_or_snapshot = {"snapshot": "always"} if self._snapshots and rng.random() < 0.6 else {}
         if own is None or rng.random() < 0.1:
             return fetch_or_snapshot
-        foreign = self.foreign_token() if rng.random() < 0.1 else None
+        foreign = self.foreign_token() if rng.random() < 0.15 else None
         on_resync = {"snapshot": "onResync"} if self._snapshots and rng.random() < 0.6 else {}
         return {rng.choice(("resumeAfter", "startAfter")): foreign or own, **on_resync}
 
@@ -324,7 +324,7 @@ class ViewClient:
             await self._begun()
         elif frame["type"] == "snapshotEnd":
             await self._begun()
-        elif frame["type"] == "snapshot" and self._chance(0.15):
+        elif frame["type"] == "snapshot" and self._chance(0.3):
             self.figures["cut snapshots"] += 1
             return self._cut_every * 2
         elif frame["type"] in ("event", "checkpoint") and self._chance(0.2):

@@ -70,10 +70,11 @@ def _spoken(wanted: Wanted) -> bool:
 
 
 WANTED = [wanted for wanted in _FILTERS if _spoken(wanted)]
+_ALWAYS = {"tenantId": 1, "touched": 1, "pad": 1}
 FIELDS: list[dict[str, int]] = [
     {},
-    {"tenantId": 1, "status": 1, "n": 1},
-    {"tenantId": 1, "items.k": 1, "deep.b": 1, "tags": 1},
+    {**_ALWAYS, "status": 1, "n": 1},
+    {**_ALWAYS, "items.k": 1, "deep.b": 1, "tags": 1},
     {"tags": 0, "items.q": 0},
     {"deep": 0, "more.x": 0},
 ]
