@@ -6,8 +6,7 @@ in braces), `filter_unsupported`. Flags are scoped as in PCRE2: to the end of th
 
 The result is a tree (`regex_tree`). One assertion is judged here, since it takes the whole pattern: RE2's `\B` also
 matches inside a character of several bytes, where nothing can follow; so it is refused where the pattern can match the
-empty string. Two constructs are refused for bugs of PCRE2 10.42 that were found by comparing with it: `{0}`, and POSIX
-classes together with complements in one class.
+empty string. `{0}` is refused for a bug of PCRE2 10.42, which can lose matches after `(?:|^){0}`.
 
 Cost: linear in the pattern; recursion is bounded by `MAX_DEPTH`. Sources: pcre2pattern(3) and pcre2compat(3) of 10.42,
 which MongoDB vendors (src/third_party/pcre2, NEWLINE_DEFAULT 2: LF); mongo/util/pcre_util.cpp for the options.
@@ -18,6 +17,7 @@ from __future__ import annotations
 import re
 
 from feedsvc.core.filters import regex_sets as sets
+from feedsvc.core.filters.regex_classes import Reader
 from feedsvc.core.filters.regex_tree import (
     Assertion,
     Char,
@@ -37,9 +37,10 @@ MAX_DEPTH = 50
 """Groups within groups. PCRE2's bound in MongoDB is 250."""
 MAX_REPEAT = 1000
 """RE2's bound of a repetition count."""
-
 MAX_SIZE = 1000
 """About RE2's instructions (`regex_tree.size`), with repetitions written out: what a search costs per byte at worst."""
+TOO_LARGE = "a regular expression is too large; repeat less, or shorter things"
+
 NOT_NEWLINE = Char(sets.in_brackets(sets.NEWLINE, negated=True), sets.size(sets.complement(sets.NEWLINE)))
 ANY = Char("(?s:.)", NOT_NEWLINE.size)
 
@@ -47,16 +48,8 @@ _QUANTIFIER = re.compile(r"[*+?]|\{([0-9]+)(?:(,)([0-9]*))?\}")
 _LOOKS_LIKE_QUANTIFIER = re.compile(r"\{[ \t]*[0-9,][0-9, \t]*\}")
 _FLAGS = re.compile(r"\(\?([imsxU]*)(?:-([imsxU]+))?([:)])")
 _NAME = re.compile(r"\(\?(?:P?<([A-Za-z_][A-Za-z0-9_]{0,31})>|'([A-Za-z_][A-Za-z0-9_]{0,31})')")
-_HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\})")
-_OCTAL = re.compile(r"(0[0-7]{0,2})|o\{([0-7]+)\}")
-_POSIX_NAME = re.compile(r"\[:(\^?)([a-z]+):\]")
-
-_CONTROLS = {"a": "\x07", "e": "\x1b", "f": "\x0c", "n": "\n", "r": "\r", "t": "\t"}
 _EXTENDED_SPACE = " \t\n\x0b\x0c\r"
 _EXTENDED_UNICODE_SPACE = "\x85\u200e\u200f\u2028\u2029"
-_PCRE2_ESCAPES = frozenset("cgkopxCGKNPQERX")
-"""Letters that PCRE2 knows after a backslash and this parser refuses, in whole or in part."""
-
 _ESCAPED_ASSERTIONS: dict[str, Kind] = {
     "A": "start",
     "Z": "end_or_newline",
@@ -83,27 +76,21 @@ def translate(pattern: str, options: str) -> str:
     return printed_for_re2(tree, is_last=True, width_after=0)
 
 
-class _Parser:
-    """Reads the pattern once, left to right. `flags` are those in force at `at`."""
+class _Parser(Reader):
+    """Groups, quantifiers and assertions."""
 
     def __init__(self, pattern: str, flags: frozenset[str]) -> None:
-        self.pattern = pattern
-        self.at = 0
-        self.flags = flags
+        super().__init__(pattern, flags)
         self.names: set[str] = set()
         self.has_no_boundary = False
         self.items = 0
-
-    @property
-    def rest(self) -> bool:
-        return self.at < len(self.pattern)
 
     def choice(self, depth: int) -> Node:
         """Alternatives up to a closing parenthesis or the end. Flags set in one are in force in the next ones."""
         if depth > MAX_DEPTH:
             raise unsupported(f"groups of a regular expression nest at most {MAX_DEPTH} deep")
         branches = [self.sequence(depth)]
-        while self._take("|"):
+        while self.take("|"):
             branches.append(self.sequence(depth))
         return branches[0] if len(branches) == 1 else Choice(tuple(branches))
 
@@ -125,18 +112,6 @@ class _Parser:
                     continue
                 items.append(item)
             items[-1] = self._quantified(items[-1])
-
-    def _take(self, text: str) -> bool:
-        if self.pattern.startswith(text, self.at):
-            self.at += len(text)
-            return True
-        return False
-
-    def _match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
-        found = expression.match(self.pattern, self.at)
-        if found is not None:
-            self.at = found.end()
-        return found
 
     def _skip_ignored(self) -> bool:
         """Skip comments, and under `x` white space; whether there was any."""
@@ -167,15 +142,15 @@ class _Parser:
     def _quantified(self, item: Node) -> Node:
         self._skip_ignored()
         self._refuse_braces()
-        found = self._match(_QUANTIFIER)
+        found = self.match(_QUANTIFIER)
         if found is None:
             return item
         if isinstance(item, Assertion):
             raise invalid("a quantifier follows an assertion; leave it out")
         least, most = _bounds(found)
-        if self._take("+"):
+        if self.take("+"):
             raise unsupported("there are no possessive quantifiers; leave out the second +")
-        if not self._take("?") and self._skip_ignored() and self.rest and self.pattern[self.at] in "?+":
+        if not self.take("?") and self._skip_ignored() and self.rest and self.pattern[self.at] in "?+":
             raise unsupported("nothing stands between a quantifier and its ? or +")
         self._refuse_quantifier()
         return Repeat(item, least, most)
@@ -197,7 +172,7 @@ class _Parser:
         if character == "(":
             return self._group(depth)
         if character == "[":
-            return self._class()
+            return self.char_class()
         if character == "\\":
             return self._escape()
         self._refuse_quantifier()
@@ -208,13 +183,7 @@ class _Parser:
             return Assertion("line_end" if "m" in self.flags else "end_or_newline")
         if character == ".":
             return ANY if "s" in self.flags else NOT_NEWLINE
-        return self._char(character)
-
-    def _char(self, character: str) -> Char:
-        try:
-            return Char(sets.literal(character, caseless="i" in self.flags))
-        except sets.UnstableCaseError:
-            raise unsupported(_UNSTABLE_CASE) from None
+        return self.char(character)
 
     def _quoted(self) -> list[Node]:
         """`\\Q...\\E`, which has to hold something: PCRE2 would let a quantifier reach past an empty one."""
@@ -224,17 +193,17 @@ class _Parser:
         self.at = len(self.pattern) if end < 0 else end + 2
         if not text:
             raise unsupported(r"nothing is quoted between \Q and \E; leave them out")
-        return [self._char(character) for character in text]
+        return [self.char(character) for character in text]
 
     def _group(self, depth: int) -> Node | None:
         outer = self.flags
-        if found := self._match(_FLAGS):
+        if found := self.match(_FLAGS):
             self.flags = (outer | set(found[1])) - set(found[2] or "")
             if found[0].count("x") > 1:
                 raise unsupported("option x stands once in a group")
             if found[3] == ")":
                 return None
-        elif found := self._match(_NAME):
+        elif found := self.match(_NAME):
             name = found[1] or found[2]
             if name in self.names:
                 raise invalid("a regular expression names two groups alike")
@@ -247,7 +216,7 @@ class _Parser:
         else:
             self.at += 1
         inner = self.choice(depth + 1)
-        if not self._take(")"):
+        if not self.take(")"):
             raise invalid("a parenthesis of a regular expression is not closed")
         self.flags = outer
         return Concat((inner,))
@@ -264,131 +233,7 @@ class _Parser:
         if letter in sets.ESCAPES:
             self.at += 2
             return Char(sets.in_brackets(sets.ESCAPES[letter]), sets.size(sets.ESCAPES[letter]))
-        return self._char(chr(self._escaped_code_point()))
-
-    def _escaped_code_point(self) -> int:
-        """An escape that stands for one character, in a class or outside."""
-        self.at += 1
-        if not self.rest:
-            raise invalid("a regular expression ends in a backslash")
-        found = self._match(_HEX) or self._match(_OCTAL)
-        if found is not None:
-            digits = found[1] or found[2]
-            code_point = int(digits, 16 if found[0][0] == "x" else 8)
-            if not sets.is_scalar(code_point):
-                raise invalid("an escape names a code point that does not exist")
-            return code_point
-        character = self.pattern[self.at]
-        self.at += 1
-        if character in _CONTROLS:
-            return ord(_CONTROLS[character])
-        if not (character.isascii() and character.isalnum()):
-            return ord(character)
-        if character in _PCRE2_ESCAPES or character.isdigit():
-            raise unsupported(
-                r"escapes of letters and digits are \a \e \f \n \r \t \d \D \s \S \w \W \h \H \v \V \N \A \Z \z \b \B "
-                r"\Q..\E \xhh \x{..} \o{..} \0; there are no backreferences and no properties"
-            )
-        raise invalid("a backslash stands before a letter that has no meaning; leave it out")
-
-    def _class(self) -> Char:
-        if _is_posix_like(self.pattern, self.at):
-            raise invalid("a POSIX class stands within a class: [[:alpha:]]")
-        self.at += 1
-        negated = self._take("^")
-        literals: list[tuple[int, int]] = []
-        named: list[tuple[int, int]] = []
-        first, holds_complement, holds_posix = True, False, False
-        while first or not self._take("]"):
-            first = False
-            start = self.at
-            member = self._member()
-            if not isinstance(member, int):
-                named += member
-                holds_complement |= sets.contains(member, sets.MAX_CODE_POINT)
-                holds_posix |= self.pattern[start] == "[" and not sets.contains(member, sets.MAX_CODE_POINT)
-                if self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
-                    raise invalid(r"a hyphen after a set in a class stands at its end, or is written \-")
-            elif self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
-                self.at += 1
-                last = self._member()
-                if not isinstance(last, int):
-                    raise invalid(r"a range in a class ends in a character; write \- for a hyphen")
-                if last < member:
-                    raise invalid("a range in a class is out of order")
-                literals.append((member, last))
-                # A hyphen after a range is itself, even where it looks like the start of another range.
-                if self.pattern.startswith("-", self.at) and not self.pattern.startswith("-]", self.at):
-                    raise unsupported(
-                        r"a hyphen after a range in a class stands at its end, or is written \-"
-                    )
-            else:
-                literals.append((member, member))
-        if holds_complement and holds_posix:
-            # PCRE2 10.42 forgets all beyond U+00FF of the complement if the POSIX class comes later.
-            raise unsupported(r"a class holds POSIX classes or sets like \S \W \D and [:^alpha:], not both")
-        return self._set(sets.merge(literals), sets.merge(named), negated=negated)
-
-    def _set(self, literals: sets.Ranges, named: sets.Ranges, *, negated: bool) -> Char:
-        reach = sets.merge(literals + named)
-        instructions = sets.size(sets.complement(reach) if negated else reach)
-        try:
-            return Char(
-                sets.char_class(literals, named, negated=negated, caseless="i" in self.flags), instructions
-            )
-        except sets.UnstableCaseError:
-            raise unsupported(_UNSTABLE_CASE) from None
-
-    def _member(self) -> int | sets.Ranges:
-        """The next character or set of a class."""
-        if not self.rest:
-            raise invalid("a class of a regular expression is not closed; write \\[ for a bracket")
-        character = self.pattern[self.at]
-        if character == "[" and _is_posix_like(self.pattern, self.at):
-            return self._posix()
-        if character != "\\":
-            self.at += 1
-            return ord(character)
-        letter = self.pattern[self.at + 1 : self.at + 2]
-        if letter in sets.ESCAPES:
-            self.at += 2
-            return sets.ESCAPES[letter]
-        if letter == "b":
-            self.at += 2
-            return 0x08
-        return self._escaped_code_point()
-
-    def _posix(self) -> sets.Ranges:
-        if self.pattern.startswith(("[:<:]", "[:>:]"), self.at):
-            raise unsupported(r"word boundaries are written \b")
-        found = self._match(_POSIX_NAME)
-        ranges = sets.posix(found[2], caseless="i" in self.flags) if found is not None else None
-        if found is None or ranges is None:
-            raise invalid("no POSIX class has this name; there are no collating elements")
-        return sets.complement(ranges) if found[1] else ranges
-
-
-TOO_LARGE = "a regular expression is too large; repeat less, or shorter things"
-_UNSTABLE_CASE = (
-    "under option i a character or class holds letters whose case depends on the server's version of Unicode, or a "
-    r"negated class mixes \w and the like with letters beyond ASCII; leave out i and write both cases"
-)
-
-
-def _is_posix_like(pattern: str, at: int) -> bool:
-    """Whether PCRE2 would take what starts at this bracket for a POSIX class or collating element (as in 10.42)."""
-    delimiter = pattern[at + 1 : at + 2]
-    if delimiter not in (":", ".", "="):
-        return False
-    at += 2
-    while at + 1 < len(pattern):
-        pair = pattern[at : at + 2]
-        if pair == delimiter + "]":
-            return True
-        if pair[0] == "]" or pair == "[" + delimiter:
-            return False
-        at += 2 if pair in ("\\]", "\\\\") else 1
-    return False
+        return self.char(chr(self.escaped_code_point()))
 
 
 def _bounds(found: re.Match[str]) -> tuple[int, int | None]:

@@ -104,7 +104,10 @@ def size(node: Node) -> int:
     if isinstance(node, Choice):
         return sum(1 + size(branch) for branch in node.branches)
     if isinstance(node, Repeat):
-        return (size(node.item) + 1) * max(node.least, node.most or 1)
+        item = size(node.item)
+        if node.most is None:
+            return item * max(node.least, 1) + 1
+        return item * node.least + (item + 1) * (node.most - node.least)
     return 1
 
 
