@@ -26,6 +26,7 @@ POLICY: Mapping[str, Any] = {
     "collections": {
         "orders": {"scopes": ["orders:read"]},
         "mine": {"filter": {"owner": "{claims.owner}"}, "fields": {"cost": 0}},
+        "shared": {"filter": {"owner": "{claims.owner}"}, "allowPartial": True},
         "users": {},
     },
 }
