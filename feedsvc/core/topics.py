@@ -21,7 +21,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.extjson import ExtendedJsonError, decode
 from feedsvc.core.filters.compile import Predicate, compile_filter
 from feedsvc.core.filters.nodes import Filter
-from feedsvc.core.filters.parse import MAX_FILTER_BYTES, FilterError, canonical_form, check_size, parse_filter
+from feedsvc.core.filters.parse import FilterError, canonical_form, check_written, parse_filter
 from feedsvc.core.messages import Fidelity, TopicRequest
 from feedsvc.core.policy import Grant
 from feedsvc.core.projection import IDENTITY, Projection, ProjectionError
@@ -163,14 +163,13 @@ def _parsed_fields(raw: Mapping[str, Any]) -> Projection:
 
     Every frame of the topic is made with it, so it has the bound of a filter.
     """
-    if len(msgspec.json.encode(raw)) > MAX_FILTER_BYTES:
-        raise Refusal("bad_request", f"topic.fields must not be longer than {MAX_FILTER_BYTES} bytes")
     try:
+        check_written(raw)
         fields = decode(raw)
         if not isinstance(fields, dict):
             raise Refusal("bad_request", "topic.fields is a document")
         return Projection.parse(fields) if fields else IDENTITY
-    except (ExtendedJsonError, ProjectionError) as error:
+    except (ExtendedJsonError, FilterError, ProjectionError) as error:
         raise Refusal("bad_request", f"topic.fields: {error}") from None
 
 
@@ -178,7 +177,7 @@ def _parsed_filter(raw: Mapping[str, Any]) -> Filter:
     """The filter. The bound is on what the client wrote, too: it is kept for as long as the subscription lasts, parsed
     anew at every refresh of the JWT, and may be long where its canonical form is short."""
     try:
-        check_size(msgspec.json.encode(raw))
+        check_written(raw)
         document = decode(raw)
         if not isinstance(document, dict):
             raise Refusal("filter_invalid", "topic.filter is a document")

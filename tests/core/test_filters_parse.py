@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from bson import Decimal128, Int64, Regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feedsvc.core.errors import Refusal
-from feedsvc.core.filters.compile import compile_filter
-from feedsvc.core.filters.parse import (
+from feedsvc.core.filters.bounds import (
+    MAX_CANONICAL_BYTES,
     MAX_DEPTH,
     MAX_FILTER_BYTES,
     MAX_IN_VALUES,
-    FilterError,
-    canonical_form,
-    check_size,
-    parse_filter,
+    MAX_NUMERIC_PARTS,
+    MAX_PATTERNS,
+    MAX_READINGS,
+    check_written,
 )
+from feedsvc.core.filters.compile import compile_filter
+from feedsvc.core.filters.parse import FilterError, canonical_form, parse_filter
 from tests.core.bson_strategies import VALUES, documents, filters
 
 
@@ -194,12 +197,35 @@ def test_bounds_hold_exactly() -> None:
     assert refusal({"a": literal(MAX_DEPTH + 1)}).code == "filter_invalid"
     parse_filter({"a": {"$in": list(range(MAX_IN_VALUES))}})
     assert refusal({"a": {"$in": [1] * (MAX_IN_VALUES + 1)}}).code == "filter_invalid"
-    room = MAX_FILTER_BYTES - len(form({"a": ""})) - len("1234") + 1
-    parse_filter({"a": "x" * (room - 100)})
-    assert refusal({"a": "x" * (room + 100)}).code == "filter_invalid"
-    check_size(b"x" * MAX_FILTER_BYTES)
-    with pytest.raises(FilterError):
-        check_size(b"x" * (MAX_FILTER_BYTES + 1))
+    assert refusal({"a": {"$all": [1] * (MAX_IN_VALUES + 1)}}).code == "filter_invalid"
+    room = MAX_CANONICAL_BYTES - len(form({"a": "x" * 10_000})) + 10_000
+    parse_filter({"a": "x" * room})
+    assert refusal({"a": "x" * (room + 1)}).code == "filter_invalid"
+    parse_filter({"$or": [{"a": Regex("x" * i)} for i in range(MAX_PATTERNS)]})
+    assert refusal({"a": {"$in": [Regex("x")] * (MAX_PATTERNS + 1)}}).code == "filter_invalid"
+    deepest = ".".join("0" * MAX_NUMERIC_PARTS)
+    count = MAX_READINGS // 2**MAX_NUMERIC_PARTS
+    parse_filter({"$or": [{deepest: i} for i in range(count)]})
+    assert refusal({"$or": [{deepest: i} for i in range(count + 1)]}).code == "filter_invalid"
+    parse_filter({"0.0.0": {"$elemMatch": {"0.0.0.0.0": 1}}})
+    assert refusal({"0.0.0": {"$elemMatch": {"0.0.0.0.0.0": 1}}}).code == "filter_invalid"
+    assert refusal({"0.0.0": {"$elemMatch": {"$elemMatch": {"0.0.0.0.0.0": 1}}}}).code == "filter_invalid"
+
+
+def test_the_text_is_bounded_exactly() -> None:
+    """A filter of 4 KiB as JSON is accepted and one of a byte more is not, whatever it is made of."""
+    for make in (
+        lambda size: {"a": "x" * size},
+        lambda size: {"x" * size: 1},
+        lambda size: {"a": [1] * (size // 2), "b": "x" * (size % 2)},
+        lambda size: {"a": ["é"] * (size // 5), "b": "x" * (size % 5)},
+        lambda size: {"$or": [{"a": 1}] * (size // 8), "b": "x" * (size % 8)},
+    ):
+        size = MAX_FILTER_BYTES + 1000 - len(msgspec.json.encode(make(1000)))
+        assert len(msgspec.json.encode(make(size))) == MAX_FILTER_BYTES
+        check_written(make(size))
+        with pytest.raises(FilterError):
+            check_written(make(size + 1))
 
 
 def test_errors_carry_no_values() -> None:

@@ -1,8 +1,11 @@
 """What bounds the cost of a filter: its text, its depth, its paths.
 
 The text is bounded twice: as the client wrote it, since that is kept as long as the subscription lasts, and in its
-canonical form. `check_written` must answer within milliseconds for 16 MB as well, so it first adds up a lower bound
+canonical form, which is somewhat longer in general and much longer where one path stands for many clauses (`$all`).
+`check_written` must answer within milliseconds for 16 MB as well, so it first adds up a lower bound
 of the JSON text and stops as soon as that is too long: its work is linear in the bound, not in the filter.
+
+Regular expressions are counted before the first is compiled, for that takes up to half a millisecond each.
 
 The work per document is bounded through the paths. Where a path meets an array, a numeric part can mean a name and an
 index at once, so each doubles the readings of its path; parts in front of and inside an `$elemMatch` are one path.
@@ -14,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from bson.regex import Regex
 
 from feedsvc.core.extjson import MAX_DEPTH as MAX_NESTING
 from feedsvc.core.filters.errors import invalid
@@ -22,6 +26,8 @@ from feedsvc.core.limits import Limits
 
 _LIMITS = Limits()
 MAX_FILTER_BYTES = _LIMITS.filter_bytes
+MAX_CANONICAL_BYTES = 4 * MAX_FILTER_BYTES
+"""Room for every filter of 4 KiB that does not repeat a long path; `Topic` keeps this form."""
 MAX_DEPTH = _LIMITS.filter_depth
 """Levels of `{...}` in the query document that are not inside a literal; literals have the same bound of their own."""
 MAX_IN_VALUES = _LIMITS.filter_in_values
@@ -31,10 +37,13 @@ MAX_NUMERIC_PARTS = 8
 """In one path, that of every enclosing `$elemMatch` included."""
 MAX_READINGS = 1024
 """Of all paths with numeric parts together: four paths with the most numeric parts, or 512 with a single one."""
+MAX_PATTERNS = 16
+"""Regular expressions of one filter."""
 
 
 def check_written(query: Mapping[str, Any]) -> None:
-    """The bound of 4 KiB on the JSON text of a parsed filter. Raises `FilterError`, also for nesting without end."""
+    """The bound of 4 KiB on the JSON text of a parsed filter, or of a projection, and one on nesting for the code that
+    reads it next. Raises `FilterError`."""
     room = MAX_FILTER_BYTES
     level: list[object] = [query]
     for _ in range(MAX_NESTING):
@@ -48,10 +57,16 @@ def check_written(query: Mapping[str, Any]) -> None:
             elif isinstance(value, list):
                 members.extend(value)
         if not members:
-            check_size(msgspec.json.encode(query))
-            return
+            break
         level = members
-    raise invalid("", f"a filter must not be nested deeper than {MAX_NESTING} levels")
+    else:
+        raise invalid("", f"must not be nested deeper than {MAX_NESTING} levels")
+    try:
+        text = msgspec.json.encode(query)
+    except UnicodeEncodeError:
+        raise invalid("", "holds half a surrogate pair") from None
+    if len(text) > MAX_FILTER_BYTES:
+        raise _too_long()
 
 
 def _least_bytes(value: object, enough: int) -> int:
@@ -67,14 +82,30 @@ def _least_bytes(value: object, enough: int) -> int:
     return 1
 
 
-def check_size(text: bytes) -> None:
-    """The bound of 4 KiB on the JSON text of a filter, or on its canonical form."""
-    if len(text) > MAX_FILTER_BYTES:
-        raise _too_long()
+def check_canonical(form: bytes) -> None:
+    """The bound on the canonical form: of the policy's filters, too, which have no other one."""
+    if len(form) > MAX_CANONICAL_BYTES:
+        raise invalid("", "is too long in canonical form; ask for fewer values or by shorter paths")
 
 
 def _too_long() -> Exception:
-    return invalid("", f"a filter must not be longer than {MAX_FILTER_BYTES} bytes")
+    return invalid("", f"must not be longer than {MAX_FILTER_BYTES} bytes")
+
+
+def check_patterns(query: Mapping[str, Any]) -> None:
+    """The bound on regular expressions, counted wherever they stand in a query document."""
+    count = 0
+    waiting: list[object] = [query]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            count += isinstance(value.get("$regex"), str)
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        count += isinstance(value, Regex)
+        if count > MAX_PATTERNS:
+            raise invalid("", f"must not hold more than {MAX_PATTERNS} regular expressions")
 
 
 def check_depth(depth: int, path: str) -> None:
@@ -94,7 +125,7 @@ def check_field_path(field: str, path: str) -> None:
 def check_readings(root: Node) -> None:
     """The bound on the readings of all paths of a tree."""
     if _readings(root, 0) > MAX_READINGS:
-        raise invalid("", "the field paths of a filter have too many numeric parts")
+        raise invalid("", "its field paths have too many numeric parts together")
 
 
 def _readings(node: Node, above: int) -> int:

@@ -25,13 +25,15 @@ from typing import Any
 from bson.regex import Regex
 
 from feedsvc.core.filters.bounds import (
+    MAX_CANONICAL_BYTES,
     MAX_DEPTH,
     MAX_FILTER_BYTES,
     MAX_IN_VALUES,
+    check_canonical,
     check_depth,
     check_field_path,
+    check_patterns,
     check_readings,
-    check_size,
     check_written,
 )
 from feedsvc.core.filters.errors import FilterError, below, invalid, unsupported
@@ -50,12 +52,12 @@ from feedsvc.core.filters.nodes import (
 from feedsvc.core.filters.operands import LEAVES, LOGICAL, OPERATORS, check_literal, members, pattern, regex
 
 __all__ = [
+    "MAX_CANONICAL_BYTES",
     "MAX_DEPTH",
     "MAX_FILTER_BYTES",
     "MAX_IN_VALUES",
     "FilterError",
     "canonical_form",
-    "check_size",
     "check_written",
     "parse_filter",
 ]
@@ -68,10 +70,11 @@ def parse_filter(document: Mapping[str, Any]) -> Filter:
     """
     if not isinstance(document, dict):
         raise invalid("", "a filter must be a document")
+    check_patterns(document)
     root = _query(document, "", 1)
     check_readings(root)
     canonical = canonical_bytes(root)
-    check_size(canonical)
+    check_canonical(canonical)
     return Filter(root, canonical)
 
 
