@@ -1,17 +1,23 @@
 """From a topic back to a query document: what MongoDB is asked for a snapshot.
 
 The server's answer may be a superset: every document is matched again in process (decision 10), so that snapshot and
-stream agree. It must never be less. So the query is the policy's filter and those conjuncts of the client's filter
-that mean the same to the server, which sees documents whole, as to the client, who sees them behind the policy's
-projection. What is left out, and where leaving it out keeps a superset:
+stream agree. It must never be less. So a tree is written as a query that matches no less than it, or, inside a
+negation, as one that matches no more, and so on. What cannot be written is "everything" in the first case, which a
+conjunction may leave out, and "nothing" in the second, which a disjunction may leave out. That is:
 
-* a test on a path whose value the projection may change (`_is_shown`), or one that RE2 runs and the server's PCRE2
-  would run differently (`nodes.Pattern`), or of a kind that this module does not know;
-* a conjunction loses that clause; a disjunction with such a branch, and a negation with such a test anywhere in it,
-  are left out as a whole: without the branch, or the test, they would match less.
+* a test whose path the policy's projection may change (`_is_shown`): the server sees documents whole, the client's
+  filter sees them behind the projection;
+* a pattern: RE2 runs it here, and PCRE2 would run it there;
+* `$type` of a string, an object or null, where no less is asked for: `bson` reads the deprecated symbol, dbPointer and
+  undefined as these;
+* an `$elemMatch` of nothing but `$and`, `$or` and `$nor`, which SecantusDB refuses;
+* a kind of test that this module does not know.
 
-The document is written as flat as it was: one whose filters keep the bounds of `parse` keeps the bound on depth.
-Linear in the filters, but for 2^n readings of a path with n numeric parts (n <= 8).
+One thing may match less and is sent all the same: `{a: null}` finds a stored *undefined* before MongoDB 8.0 only (its
+compatibility changes), and no driver of today can write one.
+
+The query is as flat as the filters were, so that it keeps the bound on depth that they keep. Linear in their size, but
+for 2^n readings of a path with n numeric parts (n <= 8).
 """
 
 from __future__ import annotations
@@ -19,7 +25,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from feedsvc.core.filters.nodes import And, AnyOf, Equal, Exists, Node, Not, Or, Range
+from bson.regex import Regex
+
+from feedsvc.core.filters.nodes import (
+    And,
+    AnyOf,
+    ElemMatch,
+    ElemMatchValue,
+    Equal,
+    Exists,
+    Mod,
+    Node,
+    Not,
+    Or,
+    Pattern,
+    Range,
+    Size,
+    Type,
+)
+from feedsvc.core.filters.types import ALIASES
 from feedsvc.core.images import array_index
 from feedsvc.core.projection import Projection
 from feedsvc.core.projection_stage import Stage
@@ -27,67 +51,58 @@ from feedsvc.core.topics import Topic
 
 Query = dict[str, Any]
 Shown = Callable[[str], bool]
-"""Whether the server finds at a path what the client's filter finds there."""
+"""Whether the server finds at a path what the filter finds there."""
+
+_INDISTINCT_CODES = ALIASES["string"] | ALIASES["object"] | ALIASES["null"]
 
 
 def find_query(topic: Topic) -> Query:
     """A query, in BSON values, that matches every document that the topic matches, and perhaps more."""
-    policy = _conjuncts(topic.policy_filter.root, lambda path: True)
-    client = _conjuncts(topic.client_filter.root, lambda path: _is_shown(path, topic.policy_fields))
-    return _all_of([*policy, *client])
+    policy = _written(topic.policy_filter.root, _whole, more=True)
+    client = _written(topic.client_filter.root, lambda path: _is_shown(path, topic.policy_fields), more=True)
+    return _flat(_all_of(query for query in (policy, client) if query is not None))
 
 
-def _conjuncts(node: Node, shown: Shown) -> list[Query]:
-    clauses = node.clauses if isinstance(node, And) else (node,)
-    return [query for clause in clauses if (query := _superset(clause, shown)) is not None]
+def _whole(path: str) -> bool:
+    return True
 
 
-def _superset(node: Node, shown: Shown) -> Query | None:
-    """A query for no less than `node` matches; None where only everything would do."""
-    if isinstance(node, And):
-        return _all_of(_conjuncts(node, shown))
-    if isinstance(node, Or):
-        branches = [_superset(clause, shown) for clause in node.clauses]
-        return None if None in branches else {"$or": branches}
-    return _exact(node, shown)
-
-
-def _exact(node: Node, shown: Shown) -> Query | None:
-    """A query for just what `node` matches, or None."""
+def _written(node: Node, shown: Shown, *, more: bool) -> Query | None:
+    """A query that matches all that `node` does and maybe more, or else maybe less; None for everything, or nothing."""
     if isinstance(node, (And, Or)):
-        clauses = [_exact(clause, shown) for clause in node.clauses]
-        known = [clause for clause in clauses if clause is not None]
-        if len(known) < len(clauses):
-            return None
-        return _all_of(known) if isinstance(node, And) else {"$or": known}
+        written = [_written(clause, shown, more=more) for clause in node.clauses]
+        queries = [query for query in written if query is not None]
+        if isinstance(node, And):
+            return _all_of(queries) if more or len(queries) == len(written) else None
+        return {"$or": queries} if len(queries) == len(written) or (queries and not more) else None
     if isinstance(node, Not):
-        return _negated(node.clause, shown)
-    test = _test(node)
+        return _negated(node.clause, shown, more=more)
+    test = _test(node, more=more)
     return {node.path: test} if test is not None and shown(node.path) else None
 
 
-def _negated(node: Node, shown: Shown) -> Query | None:
-    if isinstance(node, (And, Or)):
-        inner = _exact(node, shown)
-        if inner is None:
-            return None
-        return {"$nor": inner["$or"] if isinstance(node, Or) else [inner]}
-    if isinstance(node, Not):
-        return _exact(node.clause, shown)
-    test = _test(node)
-    if test is None or not shown(node.path):
+def _negated(node: Node, shown: Shown, *, more: bool) -> Query | None:
+    inner = _written(node, shown, more=not more)
+    if inner is None:
         return None
-    if isinstance(node, Equal):
-        return {node.path: {"$ne": node.value}}
-    if isinstance(node, AnyOf):
-        return {node.path: {"$nin": list(node.values)}}
-    if isinstance(node, Exists):
-        return {node.path: {"$exists": False}}
-    return {node.path: {"$not": test}}
+    if isinstance(node, Or):
+        return {"$nor": inner["$or"]}
+    if isinstance(node, (And, Not)):
+        return {"$nor": [inner]}
+    test: Query = inner[node.path]
+    if isinstance(node, Equal) and not isinstance(node.value, Regex):
+        test = {"$ne": node.value}
+    elif isinstance(node, AnyOf):
+        test = {"$nin": test["$in"]}
+    elif isinstance(node, Exists):
+        test = {"$exists": False}
+    else:
+        test = {"$not": test}
+    return {node.path: test}
 
 
-def _test(node: Node) -> Query | None:
-    """The operators of a test; None where the server may answer differently."""
+def _test(node: Node, *, more: bool) -> Query | None:
+    """The operators of a test."""
     if isinstance(node, Equal):
         return {"$eq": node.value}
     if isinstance(node, AnyOf):
@@ -96,25 +111,60 @@ def _test(node: Node) -> Query | None:
         return {node.operator: node.value}
     if isinstance(node, Exists):
         return {"$exists": True}
+    if isinstance(node, Type):
+        return None if more and not _INDISTINCT_CODES.isdisjoint(node.codes) else {"$type": list(node.codes)}
+    if isinstance(node, Mod):
+        return {"$mod": [node.divisor, node.remainder]}
+    if isinstance(node, Size):
+        return {"$size": node.size}
+    if isinstance(node, ElemMatch):
+        inner = _written(node.clause, _whole, more=more)
+        return None if inner is None or _is_logical(inner) else {"$elemMatch": _flat(inner)}
+    if isinstance(node, ElemMatchValue) and _is_exact(node.clause):
+        return {"$elemMatch": node.operators}
     return None
 
 
+def _is_logical(query: Query) -> bool:
+    return bool(query) and all(key[:1] == "$" for key in query)
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether the server answers all of it just so."""
+    if isinstance(node, (And, Or)):
+        return all(_is_exact(clause) for clause in node.clauses)
+    if isinstance(node, (Not, ElemMatch, ElemMatchValue)):
+        return _is_exact(node.clause)
+    return not isinstance(node, Pattern) and _test(node, more=True) is not None
+
+
 def _all_of(queries: Iterable[Query]) -> Query:
-    """One query for all: side by side where the names allow it, the others in an `$and`."""
+    """One query for all of them: side by side where the names allow it, the others in an `$and`."""
     together: Query = {}
     others: list[Query] = []
     for query in queries:
         for key, value in query.items():
-            held = together.get(key)
-            if held is None:
+            if key == "$and":
+                others.extend(value)
+            elif key not in together:
                 together[key] = dict(value) if isinstance(value, dict) else value
-            elif isinstance(held, dict) and not held.keys() & value.keys():
-                held.update(value)
+            elif isinstance(value, dict) and not together[key].keys() & value.keys():
+                together[key].update(value)
             else:
                 others.append({key: value})
-    if others:
-        together["$and"] = [*together.get("$and", ()), *others]
-    return together
+    return {**together, "$and": others} if others else together
+
+
+def _flat(query: Query) -> Query:
+    """Equality written short, which saves a level; a `Regex` would become a pattern."""
+    flat: Query = {}
+    for key, value in query.items():
+        if key in ("$and", "$or", "$nor"):
+            value = [_flat(clause) for clause in value]
+        elif value.keys() == {"$eq"} and not isinstance(value["$eq"], Regex):
+            value = value["$eq"]
+        flat[key] = value
+    return flat
 
 
 def _is_shown(path: str, projection: Projection) -> bool:
@@ -146,8 +196,8 @@ def _is_included(parts: Sequence[str], stage: Stage) -> bool:
 
 
 def _may_meet(parts: Sequence[str], hidden: Sequence[str]) -> bool:
-    """Whether one is the other's beginning, where each number behind the first part may be an index, which no path of a
-    projection has."""
+    """Whether one is the beginning of the other, any number in `parts` being a name or an index. A projection has no
+    indexes."""
     if not parts or not hidden:
         return True
     if parts[0] == hidden[0] and _may_meet(parts[1:], hidden[1:]):
