@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, Document, Namespace, TailScope
 from feedsvc.core.positions import Position
 
@@ -186,6 +187,10 @@ class Connection(Protocol):
 
     def write(self, frames: Sequence[bytes]) -> None:
         """Hand over whole text frames (UTF-8 JSON) in order. Never blocks; after a close it does nothing."""
+        ...
+
+    def write_burst(self, burst: Burst) -> None:
+        """The same for frames that go to many connections: what the transport makes of them is made once."""
         ...
 
     def on_writable(self, callback: Callable[[], None]) -> None:

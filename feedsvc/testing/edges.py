@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from feedsvc.core.burst import Burst
 from feedsvc.ports import AuthError, Claims
 from feedsvc.testing.oplog import START
 
@@ -36,6 +37,9 @@ class MemoryConnection:
         self.frames.extend(frames)
         if self._room is not None:
             self._room -= len(frames)
+
+    def write_burst(self, burst: Burst) -> None:
+        self.write(burst.frames)
 
     def on_writable(self, callback: Callable[[], None]) -> None:
         self._callback = callback

@@ -166,7 +166,7 @@ async def ids(client: Client, count: int) -> list[Any]:
 async def test_a_connection_ends_at_its_maximum_age_and_resumes_elsewhere(
     start_service: StartService, service: Service, database: Documents, fresh_database: str
 ) -> None:
-    aging = start_service(max_age="1", token_keys=service.token_keys)
+    aging = start_service(max_age="3", token_keys=service.token_keys)
     async with client_of(aging, fresh_database) as client:
         topic = (await client.subscribe("orders"))["topic"]
         assert (await client.until("goaway"))["reconnectAfterMs"] >= 0

@@ -43,7 +43,7 @@ async def peer() -> Peer:
 
 @pytest.fixture
 async def connection(peer: Peer) -> AsyncIterator[AsgiConnection]:
-    connection = AsgiConnection(peer.send, HIGH_WATER_BYTES, None)
+    connection = AsgiConnection(peer.send, HIGH_WATER_BYTES)
     writer = asyncio.create_task(connection.run())
     yield connection
     writer.cancel()
@@ -105,26 +105,3 @@ async def test_a_reason_fits_into_a_close_frame_and_stays_text(
     await settle()
     reason = peer.taken[-1]["reason"]
     assert reason == "\u00e9" * 61
-
-
-async def test_a_peer_that_takes_nothing_is_aborted_and_one_that_is_gone_by_itself_is_not(peer: Peer) -> None:
-    aborted: list[str] = []
-    over = asyncio.Event()
-    gone = AsgiConnection(peer.send, HIGH_WATER_BYTES, lambda: aborted.append("gone"))
-    gone.close(1000)
-    gone.cancel_abort()
-
-    def note() -> None:
-        aborted.append("stuck")
-        over.set()
-
-    stuck = AsgiConnection(peer.send, HIGH_WATER_BYTES, note)
-    writer = asyncio.create_task(stuck.run())
-    peer.open.clear()
-    stuck.write([b"stuck"])
-    stuck.close(4201)
-    await asyncio.wait_for(over.wait(), 5)
-    assert aborted == ["stuck"]
-    assert peer.taken == []
-    writer.cancel()
-    await asyncio.gather(writer, return_exceptions=True)

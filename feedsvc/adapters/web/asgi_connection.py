@@ -1,8 +1,9 @@
-"""`ports.Connection` on the plain ASGI path: any server will do.
+"""`ports.Connection` on the plain ASGI path, for a server that is not ours (`TransportConnection` is for that one).
 
 `write` only queues; one task per connection hands frames to `send`, which waits while the transport is full. So the
 queue is the transport's buffer as the runtime sees it: over the high-water mark `writable` is False, and the callback
-runs when it has drained to half of it.
+runs when it has drained to half of it. A close waits for what was written before: how long a peer may hold that up is
+the server's affair.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from starlette.types import Send
 
-from feedsvc.adapters.web.server_protocol import ABORT_AFTER_S
+from feedsvc.core.burst import Burst
 
 _REASON_BYTES = 123
 """The most that a close frame can carry (RFC 6455, section 5.5)."""
@@ -22,17 +23,15 @@ _REASON_BYTES = 123
 class AsgiConnection:
     """`run` is the writer; it returns when the close was sent or the peer is gone."""
 
-    def __init__(self, send: Send, high_water_bytes: int, abort: Callable[[], None] | None) -> None:
+    def __init__(self, send: Send, high_water_bytes: int) -> None:
         self._send = send
         self._high_water_bytes = high_water_bytes
-        self._abort = abort
         self._frames: deque[bytes] = deque()
         self._size_bytes = 0
         self._full = False
         self._callback: Callable[[], None] | None = None
         self._wake = asyncio.Event()
         self._closing: tuple[int, str] | None = None
-        self._abort_timer: asyncio.TimerHandle | None = None
         self.frames_sent = 0
         self.bytes_sent = 0
 
@@ -54,6 +53,9 @@ class AsgiConnection:
             self._full = True
         self._wake.set()
 
+    def write_burst(self, burst: Burst) -> None:
+        self.write(burst.frames)
+
     def on_writable(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 
@@ -62,13 +64,6 @@ class AsgiConnection:
             return
         self._closing = (code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
         self._wake.set()
-        if self._abort is not None:
-            self._abort_timer = asyncio.get_running_loop().call_later(ABORT_AFTER_S, self._abort)
-
-    def cancel_abort(self) -> None:
-        """The socket is gone by itself."""
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
 
     async def run(self) -> None:
         """Hand frames to the server, in order, until a close. Whatever `send` raises means that the peer is gone."""

@@ -1,8 +1,12 @@
-"""uvicorn's WebSocket protocol with what a feed needs: an abort, and a peer time-out that names itself.
+"""uvicorn's WebSocket protocol with what a feed needs: its transport, an abort, a peer time-out that names itself.
 
 uvicorn's class is private, so its version is pinned exactly and this subclass touches as little as it can. The ASGI
-scope gets an extension, `feedsvc.transport`, through which the connection can abort a socket whose reader has stopped:
-an ASGI close would wait for it for ever (architecture.md, hazards of the server layer).
+scope gets an extension, `feedsvc.transport`: this object, on which a `TransportConnection` writes ready frames. An ASGI
+`send` would cost a round for each client, and an ASGI close waits for ever for a reader that has stopped
+(architecture.md, hazards of the server layer).
+
+From the moment a socket ends, for whatever reason, nothing more may be written: each way to end one calls `_end`
+before it writes its own close frame. After the peer's close `close_sent` stays False, so that flag is not enough.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, cast
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from feedsvc.core.errors import close_code
 
@@ -32,13 +37,60 @@ class FeedProtocol(WebSocketsSansIOProtocol):
 
     _refused = False
     _abort_timer: asyncio.TimerHandle | None = None
+    _room_changed: Callable[[bool], None] | None = None
+    _ended: Callable[[], None] | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         scope = getattr(self, "scope", None)
         if scope is not None:
             extensions = cast(dict[str, Any], scope["extensions"])
-            extensions[TRANSPORT_EXTENSION] = {"abort": self.transport.abort}
+            extensions[TRANSPORT_EXTENSION] = {"protocol": self}
+
+    def carry(
+        self, room_changed: Callable[[bool], None], ended: Callable[[], None], high_water_bytes: int
+    ) -> None:
+        """From now on a connection writes to the transport: tell it when there is room and when the socket ends.
+
+        For an accepted socket, once.
+        """
+        self._room_changed, self._ended = room_changed, ended
+        self.transport.set_write_buffer_limits(high=high_water_bytes)
+        if self.disconnected or self.transport.is_closing() or self.conn.state is not State.OPEN:
+            self._end()
+
+    def close_now(self, code: int, reason: str) -> None:
+        """Close without waiting for room, and abort where the peer does not take it."""
+        if self.close_sent or self.transport.is_closing() or self.conn.state is not State.OPEN:
+            return
+        self._end()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.conn.send_close(code, reason)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+        self._abort_soon()
+
+    def _end(self) -> None:
+        if self._ended is not None:
+            self._ended()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._room_changed is not None:
+            self._room_changed(False)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._room_changed is not None:
+            self._room_changed(True)
+
+    def shutdown(self) -> None:
+        self._end()
+        super().shutdown()
 
     async def send(self, message: Any) -> None:
         """A refused upgrade was answered: uvicorn would log it as an error of the application, for anybody to cause.
@@ -71,6 +123,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         away: the peer would see 1006 and come back for ever. So only our side ends; what still comes is
         dropped until the peer ends its own.
         """
+        self._end()
         close = self.conn.close_sent
         assert close is not None
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
@@ -83,16 +136,19 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
     def handle_close(self, event: Frame) -> None:
+        self._end()
         super().handle_close(event)
         self._abort_soon()
 
     def eof_received(self) -> None:
+        self._end()
         super().eof_received()
         self._abort_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._abort_timer is not None:
             self._abort_timer.cancel()
+        self._end()
         super().connection_lost(exc)
 
     def _abort_soon(self) -> None:
@@ -117,6 +173,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
             return
+        self._end()
         code = close_code("pong_timeout")
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": "pong_timeout"})
         self.conn.fail(code, "pong_timeout")
@@ -126,7 +183,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self._abort_soon()
 
 
-def abort_of(scope: Any) -> Callable[[], None] | None:
-    """The abort of a socket, None on a server that does not offer one."""
+def protocol_of(scope: Any) -> FeedProtocol | None:
+    """What carries a socket, None on a server that is not ours."""
     extension = scope.get("extensions", {}).get(TRANSPORT_EXTENSION)
-    return None if extension is None else extension["abort"]
+    return None if extension is None else extension["protocol"]

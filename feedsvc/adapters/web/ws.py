@@ -18,7 +18,8 @@ from starlette.websockets import WebSocket
 from feedsvc.adapters.web.asgi_connection import AsgiConnection
 from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
 from feedsvc.adapters.web.problems import problem_response
-from feedsvc.adapters.web.server_protocol import abort_of
+from feedsvc.adapters.web.server_protocol import protocol_of
+from feedsvc.adapters.web.transport_connection import TransportConnection
 from feedsvc.core.errors import Refusal
 from feedsvc.core.messages import SUBPROTOCOL
 from feedsvc.ports import AuthError, Claims
@@ -27,6 +28,9 @@ from feedsvc.runtime.lifecycle import Lifecycle
 
 _UNSUPPORTED_DATA = 1003
 _GONE = (1005, "")
+
+Carrier = TransportConnection | AsgiConnection
+"""By the server: ours carries ready frames itself, any other one through ASGI."""
 
 
 class WebSocketFeed:
@@ -76,10 +80,26 @@ class WebSocketFeed:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
         connection_id = secrets.token_urlsafe(9)
-        connection = AsgiConnection(send, self._high_water_bytes, abort_of(scope))
+        protocol = protocol_of(scope)
+        if protocol is not None:
+            carried = TransportConnection(protocol, self._high_water_bytes)
+            await self._hold(carried, connection_id, receive, claims)
+            return
+        plain = AsgiConnection(send, self._high_water_bytes)
+        writer = asyncio.get_running_loop().create_task(plain.run(), name=f"writer-{connection_id}")
+        try:
+            await self._hold(plain, connection_id, receive, claims)
+        finally:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await writer
+
+    async def _hold(
+        self, connection: Carrier, connection_id: str, receive: Receive, claims: Claims | None
+    ) -> None:
+        """One client until its socket is gone."""
         client = Client(self._context, connection, connection_id, self._lifecycle.remove)
         self._lifecycle.add(client)
-        writer = asyncio.get_running_loop().create_task(connection.run(), name=f"writer-{connection_id}")
         self._report("connection.opened", connection_id, {})
         try:
             client.start(claims)
@@ -88,10 +108,6 @@ class WebSocketFeed:
             code, reason = await _read(receive, client.receive, connection)
         finally:
             client.transport_closed()
-            connection.cancel_abort()
-            writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await writer
         code, reason = connection.close_sent or (code, reason)
         metrics = self._context.metrics
         metrics.count("closes", code=str(code))
@@ -103,9 +119,7 @@ class WebSocketFeed:
         self._context.report(event, {"connection": connection_id, **fields})
 
 
-async def _read(
-    receive: Receive, deliver: Callable[[str], None], connection: AsgiConnection
-) -> tuple[int, str]:
+async def _read(receive: Receive, deliver: Callable[[str], None], connection: Carrier) -> tuple[int, str]:
     """Deliver text frames until the socket is gone; returns the close code and reason of the peer."""
     while True:
         message = await receive()

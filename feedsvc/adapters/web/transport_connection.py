@@ -1,0 +1,60 @@
+"""`ports.Connection` on uvicorn's own transport: ready frames reach it without an ASGI round for each client.
+
+The queue is the transport's buffer and nothing else, so `writable` is what the transport says of its high-water mark.
+Everything that ends a socket (`FeedProtocol`) shuts the connection first: nothing is written behind a close frame.
+On a server that is not ours `AsgiConnection` does the same through `send`; one contract test holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from feedsvc.adapters.web.server_protocol import FeedProtocol
+from feedsvc.core.burst import Burst
+
+_REASON_BYTES = 123
+"""The most that a close frame can carry (RFC 6455, section 5.5)."""
+
+
+class TransportConnection:
+    """One accepted WebSocket. `writable` is an attribute: it is asked for every delivery."""
+
+    def __init__(self, protocol: FeedProtocol, high_water_bytes: int) -> None:
+        self.writable = True
+        self.frames_sent = 0
+        self.bytes_sent = 0
+        self.close_sent: tuple[int, str] | None = None
+        """Code and reason with which this side closed, None if it did not."""
+        self._protocol = protocol
+        self._callback: Callable[[], None] | None = None
+        self._shut = False
+        protocol.carry(self._room_changed, self._ended, high_water_bytes)
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        self.write_burst(Burst(frames))
+
+    def write_burst(self, burst: Burst) -> None:
+        if not self._shut:
+            self._protocol.transport.write(burst.websocket)
+            self.frames_sent += len(burst.frames)
+            self.bytes_sent += burst.size_bytes
+
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def close(self, code: int, reason: str = "") -> None:
+        if self.close_sent is not None:
+            return
+        self.close_sent = (code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
+        self._protocol.close_now(*self.close_sent)
+
+    def _room_changed(self, room: bool) -> None:
+        if self._shut or room == self.writable:
+            return
+        self.writable = room
+        if room and self._callback is not None:
+            self._callback()
+
+    def _ended(self) -> None:
+        self._shut = True
+        self.writable = False
