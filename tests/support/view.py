@@ -72,6 +72,9 @@ class View:
         self._resumed_with: str | None = None
         self._saved = _Saved({}, None, set())
 
+    def __repr__(self) -> str:
+        return f"<View {self._phase}, events of {sorted(self.event_keys)}, {dict(self.figures)}>"
+
     def save(self) -> None:
         """What a crash leaves: state and token together."""
         self._saved = _Saved(dict(self.documents), self.token, set(self._certain))
@@ -85,8 +88,9 @@ class View:
         self._phase, self._resumed_with = "asked", resume_token
 
     @property
-    def in_snapshot(self) -> bool:
-        return self._phase == "incomplete"
+    def live(self) -> bool:
+        """Whether replay and snapshot are done."""
+        return self._phase == "live"
 
     def apply(self, frame: Frame) -> bool:
         """Take in a frame of the topic. True where the client has to fetch the state itself: then call `fetched`."""
@@ -309,7 +313,10 @@ class ViewClient:
 
     async def _frame(self, socket: ClientConnection) -> int:
         """Take in one frame; what it takes from the number after which the connection is cut."""
-        text = await asyncio.wait_for(socket.recv(decode=True), _SILENT_S)
+        try:
+            text = await asyncio.wait_for(socket.recv(decode=True), _SILENT_S)
+        except TimeoutError:
+            raise AssertionError(f"nothing came for {_SILENT_S} s: {self.topic}, {self.view}") from None
         assert not any(word in text for word in self._never_sent), text
         frame: Frame = json.loads(text)
         if frame["type"] in ("welcome", "heartbeat"):
