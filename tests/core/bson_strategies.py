@@ -9,6 +9,7 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import strategies as st
 
 NAMES = ("a", "b", "c", "0", "1")
+DATES = (DatetimeMS(0), DatetimeMS(1704067200123), DatetimeMS(-1))
 OBJECT_IDS = tuple(ObjectId(f"{i:024x}") for i in range(3))
 
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -21,7 +22,7 @@ SCALARS: st.SearchStrategy[Any] = st.one_of(
     # exactly (mongo/base/compare_numbers.h), so such pairs have vectors of their own instead.
     st.sampled_from([Decimal128("1"), Decimal128("0.5"), Decimal128("2.0"), Decimal128("-1E+1")]),
     st.sampled_from(OBJECT_IDS),
-    st.sampled_from([DatetimeMS(0), DatetimeMS(1704067200123), DatetimeMS(-1)]),
+    st.sampled_from(DATES),
     st.sampled_from([Timestamp(1, 1), Timestamp(1, 2)]),
     st.sampled_from([b"", b"x", Binary(b"x", 128)]),
 )
