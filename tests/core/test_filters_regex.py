@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedsvc.core.filters.regex import MAX_PATTERN_BYTES, RegexError, canonical_options, compile_regex
-from feedsvc.core.filters.regex_syntax import MAX_DEPTH, MAX_SIZE, translate
+from feedsvc.core.filters.regex_syntax import MAX_DEPTH, MAX_ITEMS, translate
 from tests.core import regex_patterns
 
 _PATH = Path(__file__).parent.parent / "filter_vectors" / "regex-vectors.json"
@@ -179,7 +179,7 @@ def test_an_automaton_that_outgrows_its_memory_still_answers(capfd: pytest.Captu
     [
         "a" * (MAX_PATTERN_BYTES + 1),
         "é" * (MAX_PATTERN_BYTES // 2 + 1),
-        "a" * (MAX_SIZE + 1),
+        "a" * (MAX_ITEMS + 1),
         "(" * 4000,
         "(?:" * MAX_DEPTH + "(?:a)" + ")" * MAX_DEPTH,
         "(a{32}){32}",
@@ -207,8 +207,9 @@ def test_the_large_and_the_deep_are_refused(pattern: str, capfd: pytest.CaptureF
 def test_bounds_are_reached() -> None:
     """What is just within them runs."""
     assert compile_regex("x{1000}", "")("x" * 1000)
-    assert compile_regex("a" * MAX_SIZE, "")("a" * MAX_SIZE)
+    assert compile_regex("a" * MAX_ITEMS, "")("a" * MAX_ITEMS)
     assert compile_regex("(?:" * MAX_DEPTH + "a" + ")" * MAX_DEPTH, "")("a")
+    assert compile_regex("^.{1,256}$", "")("é" * 256)
     assert compile_regex("#" + "é" * 2047, "x")("")
 
 

@@ -149,7 +149,7 @@ def char_class(literals: Ranges, sets: Ranges, *, negated: bool, caseless: bool)
 
 def size(ranges: Ranges) -> int:
     """About the instructions that RE2 makes of a set: beyond ASCII a set is one of byte sequences."""
-    return 1 if not ranges or ranges[-1][1] < 0x80 else 8 + 2 * len(ranges)
+    return 1 if not ranges or ranges[-1][1] < 0x80 else 4 + 2 * len(ranges)
 
 
 def in_brackets(ranges: Ranges, *, negated: bool = False) -> str:

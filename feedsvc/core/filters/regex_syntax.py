@@ -37,7 +37,9 @@ MAX_DEPTH = 50
 """Groups within groups. PCRE2's bound in MongoDB is 250."""
 MAX_REPEAT = 1000
 """RE2's bound of a repetition count."""
-MAX_SIZE = 1000
+MAX_ITEMS = 1000
+"""Characters, classes and groups as written: the slowest refusal."""
+MAX_SIZE = 2500
 """About RE2's instructions (`regex_tree.size`), with repetitions written out: what a search costs per byte at worst."""
 TOO_LARGE = "a regular expression is too large; repeat less, or shorter things"
 
@@ -101,7 +103,7 @@ class _Parser(Reader):
             if not self.rest or self.pattern[self.at] in "|)":
                 return items[0] if len(items) == 1 else Concat(tuple(items))
             self.items += 1
-            if self.items > MAX_SIZE:  # here already, so that a refusal is cheap
+            if self.items > MAX_ITEMS:
                 raise invalid(TOO_LARGE)
             if self.pattern.startswith("\\Q", self.at):
                 items += self._quoted()
