@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from feedsvc.core.tail import Tail
 from tests.simulation.consumer import Consumer
+from tests.simulation.model import FILTERS
 from tests.simulation.world import Instance, Violation, World
 
 _FRAME_BYTES = 1_000
@@ -29,6 +30,9 @@ def bounds(world: World) -> None:
         if catch_ups > world.limits.catch_up_tails:
             raise Violation(f"{catch_ups} catch-up tails in {world.limits.catch_up_tails} slots")
         most = len(instance.hub.feeds) + len(instance.hub._ending) + world.limits.catch_up_tails
+        most_finds = world.limits.snapshots
+        if max(instance.hub.snapshots.running, instance.source.open_finds) > most_finds:
+            raise Violation(f"{instance.source.open_finds} finds are open in {most_finds} slots")
         if instance.source.open_streams > most:
             raise Violation(f"{instance.source.open_streams} streams are open, at most {most} are of use")
 
@@ -65,8 +69,24 @@ async def progress(world: World, consumers: list[Consumer], check: Callable[[], 
                     consumer.ask(stream)
         check()
         if not _behind(world, consumers, target):
+            views(world, consumers)
             return
     raise Violation(f"no progress: {_behind(world, consumers, target)}")
+
+
+def views(world: World, consumers: list[Consumer]) -> None:
+    """Who took a snapshot and applied what followed holds what the database holds."""
+    for consumer in consumers:
+        for stream in consumer.streams:
+            topic, held = stream.topic, stream.view
+            if held is None:
+                continue
+            documents = world.oplog._documents.get((topic.database, topic.collection), {})
+            matches = FILTERS[topic.filter][1]
+            there = {key: document for key, document in documents.items() if matches(document)}
+            if held != there:
+                raise Violation(f"{consumer.name} {topic} holds {held} instead of {there}")
+            world.figures.views += 1
 
 
 def _behind(world: World, consumers: list[Consumer], target: int) -> list[str]:
@@ -92,6 +112,9 @@ async def nothing_left(world: World) -> None:
             if feed.placement.live is not None:
                 _empty(len(feed.placement.live.topics), "topics")
         _empty(instance.hub.admission.connections, "connections")
+        _empty(instance.hub.snapshots.waiting, "snapshots")
+        _empty(instance.hub.snapshots.running, "snapshots under way")
+        _empty(instance.source.open_finds, "finds")
     await asyncio.sleep(world.limits.tail_linger_s + 1.0)
     for instance in world.instances:
         _empty(len(instance.hub.feeds), "feeds")

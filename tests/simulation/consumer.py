@@ -3,6 +3,9 @@
 It keeps for each topic the last token that it has processed. Frames that were written but not processed when the
 connection is cut are gone. Each processed frame is compared with the model at once: an event must be exactly the next
 expected one behind the consumer's mark (P1, P2, P3, P4), a checkpoint must pass nothing, a resync needs a cause.
+
+Some consumers hold the documents, too: they take snapshots, apply what follows, and keep both together with the token.
+What they hold once everything is quiet is compared with the database (`checks.views`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from feedsvc.core.changes import DATA_OPERATIONS
 from feedsvc.core.positions import Position, boundary
 from feedsvc.runtime.client import Client
 from feedsvc.testing import MemoryConnection
@@ -20,12 +24,17 @@ from tests.simulation.world import CLAIMS, Instance, Violation, World
 HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
 
 
+View = dict[Any, dict[str, Any]]
+
+
 class Memory(msgspec.Struct, frozen=True):
     """A place that the consumer can resume from: the token (None: a bare time), and where the model says it is."""
 
     resume_token: str | None
     position: Position
     mark: Mark
+    view: View | None = None
+    """The documents that were held there, by `_id`; None where they are not known."""
     refused: tuple[str, ...] = ()
     """Nothing can be resumed from this token: it must be answered with a resync of one of these reasons."""
 
@@ -33,8 +42,16 @@ class Memory(msgspec.Struct, frozen=True):
 class Stream:
     """One topic of one consumer."""
 
-    def __init__(self, topic: TopicSpec) -> None:
+    def __init__(self, topic: TopicSpec, snapshots: bool) -> None:
         self.topic = topic
+        self.snapshots = snapshots
+        self.mode = "never"
+        """`snapshot` of the last `subscribe`."""
+        self.view: View | None = None
+        self.pages: View = {}
+        self.next_page = 0
+        self.unread_from = boundary(0)
+        """A snapshot that is owed or under way begins here or later."""
         self.memory: Memory | None = None
         self.older: list[Memory] = []
         self.state = "unasked"
@@ -52,11 +69,15 @@ class Stream:
 
 
 class Consumer:
-    def __init__(self, world: World, name: str, tenant: str, topics: list[TopicSpec]) -> None:
+    def __init__(
+        self, world: World, name: str, tenant: str, topics: list[TopicSpec], snapshots: bool
+    ) -> None:
         self.world = world
         self.name = name
         self.tenant = tenant
-        self.streams = [Stream(topic) for topic in topics]
+        self.streams = [
+            Stream(topic, snapshots and set(topic.operations) == set(DATA_OPERATIONS)) for topic in topics
+        ]
         self.instance: Instance | None = None
         self.connection: MemoryConnection | None = None
         self.client: Client | None = None
@@ -97,6 +118,10 @@ class Consumer:
         elif memory is not None:
             time = memory.position.cluster_time
             frame["startAtOperationTime"] = {"$timestamp": {"t": time >> 32, "i": time & 0xFFFFFFFF}}
+        stream.mode = self._mode(stream)
+        if stream.mode != "never":
+            frame["snapshot"] = stream.mode
+        stream.view = None if memory is None or memory.view is None else dict(memory.view)
         stream.asked = memory
         stream.state = "asked"
         stream.topic_id = ""
@@ -104,6 +129,13 @@ class Consumer:
         stream.losses_before = self.instance.losses_over
         self._asking[frame["id"]] = stream
         self.client.receive(msgspec.json.encode(frame))
+
+    def _mode(self, stream: Stream) -> str:
+        """Who holds nothing asks for everything, usually; who holds something, only where that is of no use."""
+        if not stream.snapshots:
+            return "never"
+        holds = stream.memory is not None and stream.memory.view is not None
+        return "onResync" if (self.world.rng.random() < 0.7) == holds else "always"
 
     def leave(self, stream: Stream) -> None:
         """Unsubscribe from a topic that was answered."""
@@ -158,6 +190,8 @@ class Consumer:
             for topic_id, resume_token in frame["tokens"].items():
                 self._checkpoint(self._stream(topic_id, frame), resume_token)
             return
+        if kind == "error" and frame["code"] == "not_subscribed" and self._spoilt:
+            return  # it asked to leave what ended by itself meanwhile
         if kind in ("subscribed", "error"):
             stream = self._asking.pop(frame["id"], None)
             if stream is None or stream.state != "asked":
@@ -169,6 +203,11 @@ class Consumer:
         )
         getattr(self, f"_{kind}")(stream, frame)
 
+    @property
+    def _spoilt(self) -> bool:
+        """Whether a find failed for good on this instance."""
+        return self.instance is not None and self.instance.source.spoilt_finds > 0
+
     def _stream(self, topic_id: str, frame: dict[str, Any]) -> Stream:
         for stream in self.streams:
             if stream.topic_id == topic_id:
@@ -177,7 +216,8 @@ class Consumer:
 
     def _memory(self, stream: Stream, resume_token: str) -> Memory:
         position = self.world.position(stream.topic.tenant, resume_token)
-        return Memory(resume_token, position, self.world.history.mark(position))
+        view = None if stream.view is None else dict(stream.view)
+        return Memory(resume_token, position, self.world.history.mark(position), view)
 
     def _expected(self, stream: Stream) -> Expectations:
         return self.world.history.of(stream.topic, stream.exact, self.world.level)
@@ -202,7 +242,11 @@ class Consumer:
         if frame["resumed"] and stream.asked is not None and stream.asked.refused:
             raise self._broken(stream, "resumed from what is not there")
         given = self._memory(stream, frame["token"]) if "token" in frame else None
-        if frame["resumed"]:
+        if stream.mode == "always":
+            if frame["resumed"] or given is not None:
+                raise self._broken(stream, "a position in spite of the snapshot that was asked for")
+            self._owed_snapshot(stream, frame)
+        elif frame["resumed"]:
             self._resumed(stream, given)
         elif given is not None:
             if stream.asked is not None:
@@ -213,6 +257,34 @@ class Consumer:
             if stream.asked is None:
                 raise self._broken(stream, "a fresh subscription without a token")
             stream.state = "owed resync"
+
+    def _owed_snapshot(self, stream: Stream, frame: dict[str, Any]) -> None:
+        parts = frame["clusterTime"]["$timestamp"]
+        stream.unread_from = boundary(parts["t"] << 32 | parts["i"])
+        stream.state = "snapshot"
+        stream.next_page = 0
+
+    def _snapshot(self, stream: Stream, frame: dict[str, Any]) -> None:
+        page = frame["page"]
+        if stream.state != "snapshot" or page not in (0, stream.next_page):
+            raise self._broken(stream, f"page {page} here is against the grammar")
+        if page == 0:
+            self.world.figures.snapshots_anew += stream.next_page > 0
+            stream.pages = {}
+        stream.next_page = page + 1
+        matches = FILTERS[stream.topic.filter][1]
+        for document in frame["documents"]:
+            if not matches(document):
+                raise self._broken(stream, f"a snapshot shows {document}")
+            stream.pages[document["_id"]] = document
+
+    def _snapshotEnd(self, stream: Stream, frame: dict[str, Any]) -> None:  # noqa: N802 - the frame's type
+        if stream.state != "snapshot" or not stream.next_page:
+            raise self._broken(stream, "snapshotEnd here is against the grammar")
+        stream.view = stream.pages
+        stream.remember(self._memory(stream, frame["token"]))
+        stream.state = "fresh"
+        self.world.figures.snapshots += 1
 
     def _resumed(self, stream: Stream, given: Memory | None) -> None:
         asked = stream.asked
@@ -245,6 +317,9 @@ class Consumer:
         if self.world.event_ids.setdefault((stream.topic, memory.mark), event["_id"]) != event["_id"]:
             raise self._broken(stream, "the same event with another _id")
         self.world.figures.events += 1
+        if stream.view is not None:
+            _apply(stream.view, event)
+            memory = msgspec.structs.replace(memory, view=dict(stream.view))
         stream.remember(memory)
 
     def _checkpoint(self, stream: Stream, resume_token: str) -> None:
@@ -269,17 +344,30 @@ class Consumer:
 
     def _resync(self, stream: Stream, frame: dict[str, Any]) -> None:
         reason = frame["reason"]
-        if stream.state not in ("owed resync", "fresh", "replay", "live"):
+        if stream.state not in ("owed resync", "fresh", "replay", "live", "snapshot"):
             raise self._broken(stream, "resync here is against the grammar")
         if not self._has_cause(stream, reason):
             raise self._broken(stream, f"needless resync: {reason}")
-        stream.remember(self._memory(stream, frame["token"]))
-        stream.state = "fresh"
         self.world.figures.resyncs += 1
+        stream.view = None
+        if stream.mode == "never":
+            stream.remember(self._memory(stream, frame["token"]))
+            stream.state = "fresh"
+        elif "token" in frame:
+            raise self._broken(stream, "a position in spite of the snapshot that follows")
+        else:
+            self.world.figures.snapshots_lost += stream.state == "snapshot"
+            self._owed_snapshot(stream, frame)
 
     def _has_cause(self, stream: Stream, reason: str) -> bool:
         memory, instance = stream.memory, self.instance
-        assert memory is not None and instance is not None
+        assert instance is not None
+        if stream.state == "snapshot":
+            if reason == "history_lost" and self.world.history.is_gone(stream.unread_from):
+                return True
+            lost = reason in ("history_lost", "event_unavailable")
+            return (lost and instance.source.losses > stream.losses_before) or self._loses(stream, reason)
+        assert memory is not None
         if reason in memory.refused:
             return True
         if memory.refused and memory.refused != HISTORY_REASONS:
@@ -295,11 +383,30 @@ class Consumer:
             return True
         return reason != "event_unavailable" and self.world.history.is_gone(memory.position)
 
+    def _loses(self, stream: Stream, reason: str) -> bool:
+        """Whether something behind the beginning of a snapshot ends the continuity for this reason."""
+        expected = self._expected(stream)
+        item = expected.after(self.world.history.mark(stream.unread_from))
+        while item is not None and item.loss != reason:
+            item = expected.after(item.mark)
+        return item is not None
+
     def _unsubscribed(self, stream: Stream, frame: dict[str, Any]) -> None:
-        if frame["code"] != "requested":
+        spoilt = frame["code"] == "snapshot_too_large" and stream.state == "snapshot" and self._spoilt
+        if frame["code"] != "requested" and not spoilt:
             raise self._broken(stream, f"ended: {frame}")
         stream.state = "left"
         stream.topic_id = ""
+
+
+def _apply(view: View, event: dict[str, Any]) -> None:
+    """What an event changes in the documents that a client holds (protocol.md section 4)."""
+    if event["operationType"] in ("drop", "rename", "dropDatabase", "invalidate"):
+        view.clear()
+    elif event["operationType"] == "delete" or event.get("membership") == "left":
+        view.pop(event["documentKey"]["_id"], None)
+    elif "fullDocument" in event:
+        view[event["documentKey"]["_id"]] = event["fullDocument"]
 
 
 def at_time(world: World, cluster_time: int) -> Memory:
@@ -312,5 +419,7 @@ def _short(frame: dict[str, Any]) -> str:
     if event is not None:
         return f"event {event['operationType']} {event['clusterTime']} {event.get('documentKey')}"
     return " ".join(
-        str(frame[key]) for key in ("type", "resumed", "reason", "code", "message") if key in frame
+        str(frame[key])
+        for key in ("type", "resumed", "reason", "code", "message", "page", "documents")
+        if key in frame
     )

@@ -1,14 +1,23 @@
-"""What goes wrong upstream: a source whose streams fail and cut their batches where MongoDB's may."""
+"""What goes wrong upstream: a source whose streams fail and cut their batches where MongoDB's may, and whose finds are
+read from another member than the streams, a little later each time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
-from feedsvc.core.changes import TailScope
+from feedsvc.core.changes import Document, Namespace, TailScope
 from feedsvc.core.positions import Position
-from feedsvc.ports import Batch, ChangeStream, CollectionInfo, EventUnavailable, PositionLost, SourceError
+from feedsvc.ports import (
+    Batch,
+    ChangeStream,
+    CollectionInfo,
+    DocumentCursor,
+    EventUnavailable,
+    PositionLost,
+    SourceError,
+)
 from feedsvc.testing import MemoryOplog, MemorySource
 
 _CUT_BEFORE_INVALIDATE = 0.3
@@ -19,7 +28,12 @@ class FaultySource(MemorySource):
     """`losses` counts the faults so far that lose a position: whoever was there may be told `resync`."""
 
     def __init__(self, oplog: MemoryOplog, rng: Random, max_records: int, pace_s: float) -> None:
-        super().__init__(oplog, max_records=max_records)
+        super().__init__(oplog, max_records=max_records, max_documents=rng.choice((1, 1, 2, 100)))
+        self.ahead = MemorySource(oplog, max_documents=self.max_documents)
+        """A member without any lag, from which every other find is read."""
+        self.find_pace_s = rng.choice((0.0, 0.1, 0.5, 2.0))
+        self.spoilt_finds = 0
+        """Faults so far that end a snapshot for good."""
         self.pace_s = pace_s
         """How long a batch is on its way: so long its reader stands inside a transaction, say."""
         self.losses = 0
@@ -27,17 +41,41 @@ class FaultySource(MemorySource):
         """When the last of them was raised, in seconds of the loop."""
         self._rng = rng
         self._streams: list[FaultyStream] = []
+        self._cursors: list[SlowCursor] = []
+        self._next_find_fault: SourceError | None = None
         self._question_faults: list[SourceError] = []
 
     @property
     def open_streams(self) -> int:
         return len(self._streams)
 
+    @property
+    def open_finds(self) -> int:
+        return len(self._cursors)
+
     def fail_a_stream(self, error: SourceError) -> None:
         """The next read of one of the open streams fails: the live one, or one that catches up."""
         if self._streams:
             self._one().fault = error
             self.oplog.wake()
+
+    def fail_a_find(self, error: SourceError) -> None:
+        """One of the open finds fails, or else the next one: at once, or after some reads."""
+        if self._cursors:
+            self._rng.choice(self._cursors).fault = error
+        else:
+            self._next_find_fault = error
+        self.spoilt_finds += isinstance(error, EventUnavailable)
+
+    async def find(self, namespace: Namespace, query: Document, after: int) -> DocumentCursor:  # type: ignore[override]
+        fault, self._next_find_fault = self._next_find_fault, None
+        reads_left = self._rng.randrange(6)
+        if fault is not None and reads_left == 5:
+            raise fault
+        source = self._rng.choice((self, self.ahead))
+        cursor = SlowCursor(self, source.find_now(namespace, query, after), self._rng, fault, reads_left)
+        self._cursors.append(cursor)
+        return cursor
 
     def delay_a_stream(self, seconds: float) -> None:
         """One of the open streams finds nothing for a while: it reads from another member than the others."""
@@ -57,7 +95,10 @@ class FaultySource(MemorySource):
         self._read_faults.clear()
         self._open_faults.clear()
         self._question_faults.clear()
-        self.pace_s = 0.0
+        self._next_find_fault = None
+        for cursor in self._cursors:
+            cursor.fault = None
+        self.pace_s = self.find_pace_s = 0.0
         for stream in self._streams:
             stream.fault = None
             stream.late_until = 0.0
@@ -94,6 +135,37 @@ class FaultySource(MemorySource):
     def closed(self, stream: FaultyStream) -> None:
         if stream in self._streams:
             self._streams.remove(stream)
+
+
+class SlowCursor:
+    """A cursor that can fail at any read, and each of whose replies is on its way for a while."""
+
+    def __init__(
+        self,
+        source: FaultySource,
+        inner: DocumentCursor,
+        rng: Random,
+        fault: SourceError | None,
+        reads_left: int,
+    ) -> None:
+        self.fault = fault
+        self._reads_left = reads_left
+        self._source = source
+        self._inner = inner
+        self._rng = rng
+
+    async def read(self) -> Sequence[Document]:
+        documents = await self._inner.read()
+        if self._source.find_pace_s:
+            await asyncio.sleep(self._source.find_pace_s * self._rng.random())
+        self._reads_left -= 1
+        if self.fault is not None and self._reads_left < 0:
+            raise self.fault
+        return documents
+
+    async def close(self) -> None:
+        self._source._cursors.remove(self)
+        await self._inner.close()
 
 
 class FaultyStream:

@@ -1,7 +1,5 @@
-"""The mistakes that positions.md lists, and some more, each put into the real classes. The simulation must notice all.
-
-One of the list is left out: the snapshot's position taken after its `find`. There are no snapshots yet.
-"""
+"""The mistakes that positions.md lists, and some more, each put into the real classes. The simulation must notice
+all of them."""
 
 from __future__ import annotations
 
@@ -19,6 +17,7 @@ from feedsvc.core.ring import Found, Location, NotFound, Ring
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
 from feedsvc.ports import PositionLost
+from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.testing import MemorySource, MemoryStream
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -216,7 +215,50 @@ def full_before_trimming(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Placement, "is_full", is_full)
 
 
+def position_taken_after_the_find(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot that ends at the head of its end: what was written while it was read is nowhere."""
+    real = Places.end_snapshot
+
+    def end_snapshot(self: Places, subscription: Subscription) -> bool:
+        subscription.cursor, subscription.at = self._live.ring.head_ordinal, self._live.head
+        return real(self, subscription)
+
+    patch.setattr(Places, "end_snapshot", end_snapshot)
+
+
+def event_before_the_end_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Who is in a snapshot reads its log like everybody else."""
+    real = Places.begin_snapshot
+
+    def begin_snapshot(self: Places, subscription: Subscription) -> Position | None:
+        position = real(self, subscription)
+        if position is not None:
+            self._locate_live(subscription, subscription.cursor)
+            self.snapshots[subscription] = None
+        return position
+
+    patch.setattr(Places, "begin_snapshot", begin_snapshot)
+    # The reader of the snapshot must go on for all that.
+    patch.setattr(
+        Snapshots, "_wanted", lambda self, job, owed: not job.subscription.closed and not self._closing
+    )
+
+
+def checkpoint_during_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    real = Places.checkpoint
+
+    def checkpoint(self: Places, subscription: Subscription) -> Position | None:
+        if subscription.place is Place.SNAPSHOT and subscription.outlet.writable:
+            return self._live.head
+        return real(self, subscription)
+
+    patch.setattr(Places, "checkpoint", checkpoint)
+
+
 MUTANTS: tuple[Mutant, ...] = (
+    position_taken_after_the_find,
+    event_before_the_end_of_a_snapshot,
+    checkpoint_during_a_snapshot,
     checkpoint_ahead_of_the_cursor,
     checkpoint_before_routing,
     attach_at_the_live_head,

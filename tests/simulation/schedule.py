@@ -18,7 +18,7 @@ from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
-from feedsvc.runtime import backoff
+from feedsvc.runtime import backoff, client
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer, Memory, at_time
 from tests.simulation.model import FILTERS, TopicSpec
@@ -78,6 +78,7 @@ class Schedule:
         with ExitStack() as tuned:
             # A schedule fails more often in a minute than the waits between opens, which add up, are made for.
             tuned.enter_context(patch.object(backoff, "WAITS_S", (0.1, 0.3, 0.6)))
+            tuned.enter_context(patch.object(client, "_LONGEST_RETRY_MS", 1_000))
             # Now and then every resume token is too long and takes the digest form, and lists are compacted early.
             if rng.random() < 0.15:
                 tuned.enter_context(patch.object(tokens, "_MAX_PAYLOAD_BYTES", 0))
@@ -108,6 +109,9 @@ class Schedule:
             max_replay_bytes=3_000 if rng.random() < 0.1 else 1 << 30,
             checkpoint_interval_s=rng.choice((0.2, 1.0, 4.0)),
             slow_after_s=rng.choice((1.0, 5.0, 30.0)),
+            snapshots=rng.choice((1, 2, 4)),
+            snapshots_per_tenant=rng.choice((1, 2)),
+            snapshot_page_bytes=rng.choice((1, 1, 120, 10_000)),
             tail_linger_s=rng.choice((0.5, 3.0)),
             stall_after_s=rng.choice((0.5, 5.0)),
         )
@@ -135,7 +139,8 @@ class Schedule:
             mine = list({topic for topic in topics if topic.tenant == tenant})
             mine.sort(key=topics.index)
             rng.shuffle(mine)
-            self.consumers.append(Consumer(world, f"c{number}", tenant, mine[: rng.choice((1, 1, 2, 3))]))
+            mine = mine[: rng.choice((1, 1, 2, 3))]
+            self.consumers.append(Consumer(world, f"c{number}", tenant, mine, rng.random() < 0.5))
         self.trims = rng.random() < 0.6
         self.lags = rng.random() < 0.6
         self.fails = rng.random() < 0.6
@@ -157,6 +162,7 @@ class Schedule:
             (self._lag, 10 if self.lags else 0),
             (self._delay, 6 if self.lags else 0),
             (self._unavailable, 6 if self.fails else 0),
+            (self._fail_a_find, 8 if self.fails else 0),
             (self._lose, 3 if self.loses else 0),
             (self._refused, 4 if self.spoils else 0),
             (self._drop, 4 if self.drops else 0),
@@ -221,6 +227,13 @@ class Schedule:
         for _ in range(self.rng.choice((1, 1, 3))):
             fail(SourceUnavailable("the primary stepped down", 189))
 
+    def _fail_a_find(self, world: World) -> None:
+        source = self.rng.choice(world.instances).source
+        if self.rng.random() < 0.9:
+            source.fail_a_find(SourceUnavailable("the cursor was killed", 43))
+        else:
+            source.fail_a_find(EventUnavailable("a document that cannot be decoded"))
+
     def _lose(self, world: World) -> None:
         error = self.rng.choice(
             (
@@ -230,7 +243,9 @@ class Schedule:
                 EventUnavailable("larger than 16 MiB", 10334),
             )
         )
-        source = self.rng.choice(world.instances).source
+        # Where a snapshot is read, if anywhere: that is seldom, and what a loss means there is of interest.
+        reading = [instance for instance in world.instances if instance.source.open_finds]
+        source = self.rng.choice(reading or world.instances).source
         self.rng.choice(
             (source.fail_a_stream, source.fail_a_stream, source.fail_next_read, source.fail_next_open)
         )(error)
@@ -319,7 +334,7 @@ class Schedule:
                 HISTORY_REASONS,
             )
         mark = (bisect_left(world.history.times, position.cluster_time), 0)
-        return Memory(world.sealer.seal(tenant, binding, source, position), position, mark, reasons)
+        return Memory(world.sealer.seal(tenant, binding, source, position), position, mark, refused=reasons)
 
     # -- the end ------------------------------------------------------------------------------------------
 

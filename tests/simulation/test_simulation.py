@@ -37,6 +37,9 @@ def test_schedules(chunk: int) -> None:
     assert figures.resumed > 3 * count
     assert figures.resyncs > count // 2
     assert figures.losses > count // 10
+    assert figures.snapshots > count
+    assert figures.views > count // 2
+    assert figures.snapshots_anew > 0
 
 
 def test_replay() -> None:

@@ -43,6 +43,14 @@ class Figures(msgspec.Struct):
     resyncs: int = 0
     streams: int = 0
     """Opened upstream."""
+    snapshots: int = 0
+    """Read to their end by a consumer."""
+    views: int = 0
+    """Compared with the database at the end."""
+    snapshots_anew: int = 0
+    """Begun again with page 0 behind a page of an attempt that failed."""
+    snapshots_lost: int = 0
+    """Ended by a resync."""
     losses: int = 0
     """Faults that lost a position."""
 
@@ -106,8 +114,10 @@ class World:
         """What the service would log. What it did not foresee is a violation wherever it happens."""
         self.note(f"{event} {dict(fields)}")
         error = str(fields.get("error", ""))
-        unforeseen = event in ("catch_up.broken", "client.failed", "event.failed") or (
-            event == "tail.failed" and not error.startswith(_FORESEEN)
+        unforeseen = (
+            event in ("catch_up.broken", "client.failed", "event.failed")
+            or (event == "tail.failed" and not error.startswith(_FORESEEN))
+            or (event == "snapshot.given_up" and not error.startswith("EventUnavailable"))
         )
         if unforeseen:
             self.broken = f"{event}: {error}"
