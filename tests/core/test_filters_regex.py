@@ -37,7 +37,7 @@ def answer(case: dict[str, Any]) -> bool | str:
 
 def test_the_vectors_are_all_there() -> None:
     """A vector that got lost changes these numbers."""
-    assert (len(GROUPS), sum(len(group["cases"]) for group in GROUPS)) == (15, 688)
+    assert (len(GROUPS), sum(len(group["cases"]) for group in GROUPS)) == (15, 689)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["name"])
