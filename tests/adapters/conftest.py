@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from feedsvc.adapters.mongo import MongoSource
 from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.core.positions import timestamp_parts
-from feedsvc.ports import ChangeSource
+from feedsvc.ports import ChangeSource, DocumentSource
 from feedsvc.testing import MemoryOplog, MemorySource
 from tests.support.engine import Engine
 
@@ -27,13 +27,17 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return name
 
 
+class Source(ChangeSource, DocumentSource, Protocol):
+    """Both ports that a database is read through."""
+
+
 class World(Protocol):
     """A database to write into and a source that reads it. `database` is fresh; "elsewhere" is another one."""
 
     database: str
 
     @property
-    def source(self) -> ChangeSource: ...
+    def source(self) -> Source: ...
 
     def tick(self) -> None: ...
     def create(self, collection: str, *, images: bool) -> None: ...
@@ -138,8 +142,7 @@ class EngineWorld:
 
     def transaction(self, collection: str, *ids: int) -> None:
         with self._client.start_session() as session, session.start_transaction():
-            for document_id in ids:
-                self._db[collection].insert_one({"_id": document_id}, session=session)
+            self._db[collection].insert_many([{"_id": document_id} for document_id in ids], session=session)
 
     def drop(self, collection: str) -> None:
         self._db[collection].drop()
