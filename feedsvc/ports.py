@@ -193,8 +193,11 @@ class Connection(Protocol):
         """The same for frames that go to many connections: what the transport makes of them is made once."""
         ...
 
-    def on_writable(self, callback: Callable[[], None]) -> None:
-        """Register the one callback that runs each time `writable` turns true again."""
+    def on_room(self, callback: Callable[[], None]) -> None:
+        """Register the one callback that runs each time `writable` has changed, in either direction, but for a close.
+
+        It may run inside `write`.
+        """
         ...
 
     def close(self, code: int, reason: str = "") -> None:

@@ -265,10 +265,10 @@ def test_a_connection_keeps_frames_until_it_is_closed() -> None:
     assert not connection.writable
 
 
-def test_a_connection_calls_back_each_time_it_turns_writable() -> None:
-    calls: list[str] = []
+def test_a_connection_calls_back_each_time_its_room_changes() -> None:
+    calls: list[bool] = []
     connection = MemoryConnection(room=2)
-    connection.on_writable(lambda: calls.append("writable"))
+    connection.on_room(lambda: calls.append(connection.writable))
     connection.write([b"1"])
     assert connection.writable
     connection.write([b"2"])
@@ -278,7 +278,7 @@ def test_a_connection_calls_back_each_time_it_turns_writable() -> None:
     connection.set_writable(False)
     connection.set_writable(True)
     connection.set_writable(True)
-    assert calls == ["writable"] * 2
+    assert calls == [False, True] * 2
 
 
 async def test_a_verifier_knows_its_table() -> None:

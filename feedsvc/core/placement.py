@@ -118,14 +118,15 @@ class Placement:
                     places.check_snapshot(subscription)
                 for subscription in list(places.waiting):
                     places.place(subscription)
-                readers = [reader for logged in touched for reader in logged.readers]
+                for logged in touched:
+                    yield from places.fan_out(tail, logged)
+                    yield
             else:
                 for subscription in list(tail.skipping):
                     places.resolve(tail, subscription)
-                readers = [reader for logged in tail.topics.values() for reader in logged.readers]
-            for reader in readers:
-                places.pump(reader)
-                yield
+                for reader in [reader for logged in tail.topics.values() for reader in logged.readers]:
+                    places.pump(reader)
+                    yield
             self._trim(tail)
         finally:
             self._finish()

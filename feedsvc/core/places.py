@@ -25,12 +25,17 @@ Only `Placement` calls this, one call at a time. Rules for whoever edits it:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from feedsvc.core.positions import Position
 from feedsvc.core.ring import Found, NotFound
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
+
+_YIELD_EVERY = 16
+"""Deliveries between two yields of a fan-out: about 0.1 ms."""
 
 
 class PlacementLimits(msgspec.Struct, frozen=True):
@@ -226,26 +231,44 @@ class Places:
             if not subscription.went_live and not subscription.replaying:
                 self._go_live(subscription)
                 continue
-            entries = logged.log.after(subscription.cursor, self.limits.write_bytes)
-            if not entries:
+            run = logged.log.run(subscription.cursor, self.limits.write_bytes)
+            if run is None:
                 self._idle(subscription, tail)
                 return
-            frames = []
-            for entry in entries:
-                if entry.loss is not None:
-                    break
-                frames.append(entry.frame)
-            if not frames:
-                self.lose(subscription, entries[0].loss or "event_unavailable")
+            if run.loss is not None:
+                self.lose(subscription, run.loss)
                 continue
-            last = entries[len(frames) - 1]
-            outlet.frames(subscription, frames)
-            subscription.cursor = last.ordinal
-            subscription.at = subscription.told = last.position
+            outlet.frames(subscription, run.burst)
+            subscription.cursor = run.ordinal
+            subscription.at = subscription.told = run.position
             if subscription.place is Place.CATCHING:
-                subscription.replayed_bytes += sum(map(len, frames))
+                subscription.replayed_bytes += run.burst.size_bytes
                 if subscription.replayed_bytes > self.limits.replay_bytes:
                     self.lose(subscription, "replay_too_large")
+
+    def fan_out(self, tail: Tail, logged: LoggedTopic) -> Iterator[None]:
+        """Pump every reader of a topic on the live tail. Who is live, has room and is told all by one write
+        is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
+        log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
+        write_bytes, live = self.limits.write_bytes, Place.LIVE
+        for number, subscription in enumerate(list(logged.readers), 1):
+            outlet = subscription.outlet
+            if (
+                subscription.place is live
+                and subscription.went_live
+                and not subscription.closed
+                and subscription.cursor >= log.start
+                and outlet.writable
+                and (run := log.run(subscription.cursor, write_bytes)) is not None
+                and run.last
+                and run.loss is None
+            ):
+                outlet.frames(subscription, run.burst)
+                subscription.cursor, subscription.at, subscription.told = head_ordinal, head, run.position
+            else:
+                self.pump(subscription)
+            if not number % _YIELD_EVERY:
+                yield
 
     def _idle(self, subscription: Subscription, tail: Tail) -> None:
         subscription.cursor = tail.ring.head_ordinal

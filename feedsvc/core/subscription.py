@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Namespace
 from feedsvc.core.messages import SnapshotMode
 from feedsvc.core.positions import Position
@@ -51,7 +51,7 @@ class Outlet(Protocol):
         """Answer the `subscribe`; `position` is None where the client must not store one (lost, snapshot)."""
         ...
 
-    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None: ...
+    def frames(self, subscription: Subscription, burst: Burst) -> None: ...
 
     def live(self, subscription: Subscription) -> None: ...
 

@@ -3,6 +3,7 @@
 A log begins at an ordinal of its tail (`start`): every match after it is in the log. A subscription is a cursor into
 it, so replay and live are the same read, and a client that is slow is only a cursor that points further back. The
 bound is on the bytes of all logs of a tail together (`LogSpace`): the oldest frame goes first, whoever owns it.
+Most cursors of a topic stand alike, at its end: what they read next is made once (`TopicLog.run`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 
 import msgspec
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.positions import Position
 
 _ENTRY_OVERHEAD_BYTES = 200
@@ -33,10 +35,23 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
         return len(self.frame) + _ENTRY_OVERHEAD_BYTES
 
 
+class Run(msgspec.Struct, frozen=True):
+    """What comes next behind a cursor: frames that leave together, or a loss and no frame.
+
+    `ordinal` and `position` are those of the last entry in it; `last`: nothing is in the log behind it.
+    """
+
+    burst: Burst
+    ordinal: int
+    position: Position
+    last: bool
+    loss: str | None = None
+
+
 class TopicLog:
     """The matches of one topic on one tail after ordinal `start`, in order."""
 
-    __slots__ = ("_entries", "_first", "_ordinals", "size_bytes", "start")
+    __slots__ = ("_entries", "_first", "_made", "_made_for", "_ordinals", "size_bytes", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -44,6 +59,8 @@ class TopicLog:
         self._entries: list[LogEntry] = []
         self._ordinals: list[int] = []
         self._first = 0
+        self._made_for: tuple[int, int, int] | None = None
+        self._made: Run | None = None
 
     def __len__(self) -> int:
         return len(self._entries) - self._first
@@ -67,6 +84,31 @@ class TopicLog:
                 break
             taken.append(entry)
         return taken
+
+    def run(self, ordinal: int, limit_bytes: int) -> Run | None:
+        """The same as one burst, up to a loss. Cursors that stand alike get the same object: the last one is kept."""
+        ordinals = self._ordinals
+        if not ordinals or ordinals[-1] <= ordinal:
+            return None
+        wanted = (ordinal, ordinals[-1], limit_bytes)
+        if self._made_for != wanted:
+            self._made, self._made_for = self._run(self.after(ordinal, limit_bytes)), wanted
+        return self._made
+
+    def _run(self, entries: list[LogEntry]) -> Run:
+        frames = []
+        for entry in entries:
+            if entry.loss is not None:
+                break
+            frames.append(entry.frame)
+        ending = entries[max(0, len(frames) - 1)]
+        return Run(
+            Burst(frames),
+            ending.ordinal,
+            ending.position,
+            last=ending.ordinal == self._ordinals[-1],
+            loss=None if frames else ending.loss,
+        )
 
     def next_ordinal(self, ordinal: int) -> int | None:
         """The ordinal of the first entry behind a cursor."""
@@ -98,6 +140,7 @@ class TopicLog:
         freed = self.size_bytes
         self._entries.clear()
         self._ordinals.clear()
+        self._made = self._made_for = None
         self._first = self.size_bytes = 0
         return freed
 

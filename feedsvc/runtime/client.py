@@ -5,7 +5,7 @@ on a subscription into frames. Everything runs in callbacks; a task exists only 
 subscription is resolved, one at a time, so frames stay in order.
 
 What if ... the transport goes away: `transport_closed` detaches everything at once and cancels the task; the
-transport is full: cursors stay where they are and `_writable` continues from them; it stays full for `slow_after_s`:
+transport is full: cursors stay where they are, `_room_changed` continues from them; full for `slow_after_s`:
 4201; the loop runs a late timer: deadlines are compared with the clock, not counted.
 """
 
@@ -75,7 +75,7 @@ class Client:
         self._heartbeat_soon = False
         self._resyncs: dict[str, int] = {}
         self._applied: bytes | None = None
-        connection.on_writable(self._writable)
+        connection.on_room(self._room_changed)
 
     def now(self) -> float:
         return self._context.clock.monotonic()
@@ -172,17 +172,6 @@ class Client:
                 self.close("slow_consumer")
                 return
         self.connection.write((encoded,))
-        self.check_room()
-
-    def check_room(self) -> None:
-        """Note when the transport became full; the timer sees to it that this does not last.
-
-        Asked after every write and whenever the timer runs: uvloop writes at the end of a round, so a transport may be
-        full only after the write that filled it has returned.
-        """
-        if self._full_since is None and not self.connection.writable:
-            self._full_since = self.now()
-            self._arm()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._to_the_end(work), name="client-request")
@@ -351,8 +340,17 @@ class Client:
 
     # -- due and writable ---------------------------------------------------------------------------------
 
-    def _writable(self) -> None:
+    def _room_changed(self) -> None:
+        """The transport became full, which the timer sees to it does not last, or takes more: go on from the cursors.
+
+        No placement is asked in the first case: it may be in the middle of writing to this very transport.
+        """
         if self._gone:
+            return
+        room = self.connection.writable
+        if not room:
+            self._full_since = self.now()
+            self._arm()
             return
         self._full_since = None
         self._owed_bytes = 0
@@ -361,7 +359,6 @@ class Client:
                 self.hub.writable(held.subscription)
             if not self.connection.writable:
                 break
-        self.check_room()
 
     def _checkpoint(self) -> None:
         self._collecting = {}
@@ -413,4 +410,3 @@ class Client:
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
         self._after(self._session.tick(now))
-        self.check_room()

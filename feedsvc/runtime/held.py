@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
 from feedsvc.core import messages
+from feedsvc.core.burst import Burst
 from feedsvc.core.messages import ExtendedTimestamp
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Held:
     """One subscription of a client; `subscription` is None until the hub has attached it."""
 
-    __slots__ = ("_client", "_retry_after_s", "request", "subscription", "topic")
+    __slots__ = ("_client", "_connection", "_retry_after_s", "request", "subscription", "topic")
 
     def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
         self._client = client
+        self._connection = client.connection
         self.topic = topic
         self.request = request
         self.subscription: Subscription | None = None
@@ -32,7 +33,7 @@ class Held:
 
     @property
     def writable(self) -> bool:
-        return self._client.connection.writable
+        return self._connection.writable
 
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
         client, topic = self._client, self.topic
@@ -57,9 +58,8 @@ class Held:
             )
         )
 
-    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None:
-        self._client.connection.write(frames)
-        self._client.check_room()
+    def frames(self, subscription: Subscription, burst: Burst) -> None:
+        self._connection.write_burst(burst)
 
     def live(self, subscription: Subscription) -> None:
         self._client.send(messages.Live(self.topic.topic_id))
@@ -87,8 +87,7 @@ class Held:
         hub.snapshots.due(subscription, self, hub.feed(self.topic).readers, self._retry_after_s)
 
     def snapshot_page(self, frame: bytes) -> None:
-        self._client.connection.write((frame,))
-        self._client.check_room()
+        self._connection.write((frame,))
 
     def snapshot_end(self, subscription: Subscription, position: Position) -> None:
         client, topic = self._client, self.topic

@@ -33,15 +33,17 @@ class MemoryConnection:
     def write(self, frames: Sequence[bytes]) -> None:
         if self.closed is not None:
             return
+        before = self.writable
         self.writes += 1
         self.frames.extend(frames)
         if self._room is not None:
             self._room -= len(frames)
+        self._notify(before)
 
     def write_burst(self, burst: Burst) -> None:
         self.write(burst.frames)
 
-    def on_writable(self, callback: Callable[[], None]) -> None:
+    def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 
     def close(self, code: int, reason: str = "") -> None:
@@ -49,19 +51,19 @@ class MemoryConnection:
             self.closed = (code, reason)
 
     def set_writable(self, writable: bool) -> None:
-        """Open or shut the transport; turning writable runs the callback."""
+        """Open or shut the transport; a change runs the callback."""
         before = self.writable
         self._open = writable
         self._notify(before)
 
     def set_room(self, room: int | None) -> None:
-        """How many more frames fit; making room where there was none runs the callback."""
+        """How many more frames fit; a change of `writable` runs the callback."""
         before = self.writable
         self._room = room
         self._notify(before)
 
     def _notify(self, before: bool) -> None:
-        if self.writable and not before and self._callback is not None:
+        if self.writable != before and self._callback is not None:
             self._callback()
 
     def messages(self) -> list[dict[str, Any]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, ChangeBody, Namespace, expand
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.core.subscription import Place, Subscription, TopicKey
@@ -29,7 +28,7 @@ class Silent:
     writable = True
 
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None: ...
-    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None: ...
+    def frames(self, subscription: Subscription, burst: Burst) -> None: ...
     def live(self, subscription: Subscription) -> None: ...
     def resync(self, subscription: Subscription, reason: str, position: Position) -> None: ...
     def snapshot_due(self, subscription: Subscription) -> None: ...

@@ -552,7 +552,6 @@ async def test_answers_that_close_in_the_middle_leave_nothing(left_bytes: int, j
         for number in range(3):
             topics.append((await peer.subscribed(topic={"filter": {"a": number}}))["topic"])
         peer.connection.set_writable(False)
-        peer.client.check_room()
         peer.client._owed_bytes = client_module._MAX_OWED_BYTES - left_bytes
         peer.say("auth", jwt=jwt)
         for topic in topics:

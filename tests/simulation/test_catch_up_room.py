@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, ChangeBody, Namespace
 from feedsvc.core.placement import Placement
 from feedsvc.core.places import PlacementLimits
@@ -30,8 +29,8 @@ class _Outlet:
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
         self.taken.append(b"subscribed")
 
-    def frames(self, subscription: Subscription, frames: Sequence[bytes]) -> None:
-        self.taken += frames
+    def frames(self, subscription: Subscription, burst: Burst) -> None:
+        self.taken += burst.frames
 
     def live(self, subscription: Subscription) -> None:
         self.taken.append(b"live")

@@ -58,27 +58,27 @@ async def test_frames_leave_in_order_and_are_counted(peer: Peer, connection: Asg
     assert (connection.frames_sent, connection.bytes_sent) == (3, 12)
 
 
-async def test_it_is_full_at_the_mark_and_calls_back_once_at_half_of_it(
+async def test_it_is_full_at_the_mark_and_has_room_at_half_of_it(
     peer: Peer, connection: AsgiConnection
 ) -> None:
     calls: list[bool] = []
-    connection.on_writable(lambda: calls.append(connection.writable))
+    connection.on_room(lambda: calls.append(connection.writable))
     peer.open.clear()
     connection.write([b"x" * 50])
     assert connection.writable
     connection.write([b"x" * 50])
     assert not connection.writable
     await settle()
-    assert calls == []
+    assert calls == [False]
     peer.open.set()
     await settle()
-    assert calls == [True]
+    assert calls == [False, True]
     assert connection.writable
 
 
 async def test_below_the_mark_nobody_is_called(peer: Peer, connection: AsgiConnection) -> None:
     calls: list[int] = []
-    connection.on_writable(lambda: calls.append(1))
+    connection.on_room(lambda: calls.append(1))
     connection.write([b"x" * 99])
     await settle()
     assert calls == []

@@ -37,7 +37,7 @@ class AsgiConnection:
 
     @property
     def writable(self) -> bool:
-        return self._size_bytes < self._high_water_bytes and self._closing is None
+        return not self._full and self._closing is None
 
     @property
     def close_sent(self) -> tuple[int, str] | None:
@@ -49,14 +49,15 @@ class AsgiConnection:
             return
         self._frames.extend(frames)
         self._size_bytes += sum(map(len, frames))
-        if self._size_bytes >= self._high_water_bytes:
-            self._full = True
         self._wake.set()
+        if self._size_bytes >= self._high_water_bytes and not self._full:
+            self._full = True
+            self._tell()
 
     def write_burst(self, burst: Burst) -> None:
         self.write(burst.frames)
 
-    def on_writable(self, callback: Callable[[], None]) -> None:
+    def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 
     def close(self, code: int, reason: str = "") -> None:
@@ -85,5 +86,8 @@ class AsgiConnection:
     def _drained(self) -> None:
         if self._full and self._size_bytes <= self._high_water_bytes // 2 and self._closing is None:
             self._full = False
-            if self._callback is not None:
-                self._callback()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._callback is not None:
+            self._callback()

@@ -39,7 +39,7 @@ class TransportConnection:
             self.frames_sent += len(burst.frames)
             self.bytes_sent += burst.size_bytes
 
-    def on_writable(self, callback: Callable[[], None]) -> None:
+    def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 
     def close(self, code: int, reason: str = "") -> None:
@@ -52,7 +52,7 @@ class TransportConnection:
         if self._shut or room == self.writable:
             return
         self.writable = room
-        if room and self._callback is not None:
+        if self._callback is not None:
             self._callback()
 
     def _ended(self) -> None:
