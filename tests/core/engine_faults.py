@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from bson import Decimal128
+from bson import Decimal128, Int64
 
 from feedsvc.core.filters.compile import compile_filter
 from feedsvc.core.filters.parse import parse_filter
@@ -48,6 +48,8 @@ class Fault(NamedTuple):
     name: str
     source: str
     recognises: Callable[[Leaf], bool]
+    example: tuple[dict[str, Any], dict[str, Any], bool]
+    """A filter, a document, and what MongoDB says of them."""
 
 
 def faults_met(query: dict[str, Any], document: dict[str, Any]) -> set[str]:
@@ -100,9 +102,22 @@ def _operators(path: str, operators: dict[str, Any], subject: Any) -> Iterator[L
                 yield from _inside(clause, element)
 
 
-def _inside(clause: dict[str, Any], element: Any) -> Iterator[Leaf]:
+def _clauses(leaf: Leaf) -> list[dict[str, Any]]:
+    """What the leaf asks of elements."""
+    if leaf.operator == "$all":
+        return [
+            item["$elemMatch"] for item in leaf.operand if isinstance(item, dict) and "$elemMatch" in item
+        ]
+    return [leaf.operand] if leaf.operator == "$elemMatch" else []
+
+
+def _asks_values(clause: dict[str, Any]) -> bool:
     first = next(iter(clause), "")
-    if first[:1] == "$" and first not in _LOGICAL:
+    return first[:1] == "$" and first not in _LOGICAL
+
+
+def _inside(clause: dict[str, Any], element: Any) -> Iterator[Leaf]:
+    if _asks_values(clause):
         yield from _operators("", clause, element)
     elif isinstance(element, list):
         yield from _leaves(clause, {str(i): item for i, item in enumerate(element)})
@@ -139,8 +154,7 @@ def _meets_absence_behind_an_index(leaf: Leaf) -> bool:
 
 
 def _asks_arrays_as_documents(leaf: Leaf) -> bool:
-    clauses = {"$elemMatch": [leaf.operand], "$all": leaf.operand}.get(leaf.operator, [])
-    return bool(clauses) and any(
+    return any(clause and not _asks_values(clause) for clause in _clauses(leaf)) and any(
         isinstance(item, list) for array in leaf.reached if isinstance(array, list) for item in array
     )
 
@@ -184,40 +198,48 @@ FAULTS: tuple[Fault, ...] = (
         "an absent element behind an index is a missing field",
         "path.cpp, end of BSONElementIterator::more(): nothing is yielded; jstests/core/null_query_semantics.js",
         _meets_absence_behind_an_index,
+        ({"a.1": None}, {"a": [1]}, False),
     ),
     Fault(
         "$elemMatch does not ask elements that are arrays for their fields",
         "expression_array.cpp, ElemMatchObjectMatchExpression::matchesArray: isABSONObj() holds for arrays",
         _asks_arrays_as_documents,
+        ({"a": {"$elemMatch": {"0": 1}}}, {"a": [[1]]}, True),
     ),
     Fault(
         "$mod divides doubles",
         "expression_leaf.cpp, ModMatchExpression: 64-bit integers, nothing for what does not fit",
         _divides_beyond_doubles,
+        ({"a": {"$mod": [2, 1]}}, {"a": Int64(2**53 + 1)}, True),
     ),
     Fault(
         "$mod looks into an array that is one value: reached by index, or an element in $elemMatch",
         "path.cpp (isArrayOffsetMatch: the element as it is); expression_array.cpp (_arrayElementMatchesAll)",
         _divides_in_an_array_that_is_one_value,
+        ({"a": {"$elemMatch": {"$mod": [2, 0]}}}, {"a": [[2]]}, False),
     ),
     Fault(
         "decimal 0.1 is double 0.1",
         "mongo/base/compare_numbers.h: a double is compared by its exact value, to 34 digits",
         _meets_decimal_and_double,
+        ({"a": 0.1}, {"a": Decimal128("0.1")}, False),
     ),
     Fault(
         "$all with an array does not compare the field itself with it",
         "expression_parser.cpp, parseAll: an EqualityMatchExpression of each member",
         _wants_all_of_an_array,
+        ({"a": {"$all": [[1]]}}, {"a": [1]}, True),
     ),
     Fault(
         "$all wants all members from one of several arrays that the path reaches",
         "expression_parser.cpp, parseAll: an AndMatchExpression of a walk for each member",
         _wants_all_from_several,
+        ({"a.b": {"$all": [1, 2]}}, {"a": [{"b": 1}, {"b": 2}]}, True),
     ),
     Fault(
         "$all: [null] does not match a missing field",
         "expression_parser.cpp, parseAll: equality with null, which a missing field has",
         _wants_null_of_nothing,
+        ({"a": {"$all": [None]}}, {}, True),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import msgspec
@@ -23,8 +24,9 @@ from feedsvc.core.filters.bounds import (
     check_written,
 )
 from feedsvc.core.filters.compile import compile_filter
+from feedsvc.core.filters.operands import OPERATORS
 from feedsvc.core.filters.parse import FilterError, canonical_form, parse_filter
-from tests.core.bson_strategies import VALUES, documents, filters
+from tests.core.random_filters import random_document, random_filter
 
 
 def refusal(query: Any) -> FilterError:
@@ -343,25 +345,73 @@ def test_other_meaning_other_form(one: dict[str, Any], other: dict[str, Any]) ->
     assert form(one) != form(other)
 
 
-@given(filters(), filters(), st.lists(documents(VALUES, 4), min_size=1, max_size=5))
-def test_equal_forms_match_alike(
-    one: dict[str, Any], other: dict[str, Any], seen: list[dict[str, Any]]
-) -> None:
-    """Whatever shares a form gives the same answers."""
-    first, second = parse_filter(one), parse_filter({"$and": [one, {"$or": [one, one]}]})
-    assert [compile_filter(first)(document) for document in seen] == [
-        compile_filter(second)(document) for document in seen
-    ]
-    third = parse_filter(other)
-    if first.canonical == third.canonical:
-        assert [compile_filter(first)(document) for document in seen] == [
-            compile_filter(third)(document) for document in seen
-        ]
+def respelled(rng: Random, query: dict[str, Any]) -> dict[str, Any]:
+    """The same filter in other words: reordered, repeated, with the implicit written out."""
+    items: list[tuple[str, Any]] = []
+    for key, value in query.items():
+        if key in ("$and", "$or", "$nor"):
+            clauses = [respelled(rng, clause) for clause in value]
+            items.append((key, shuffled(rng, [*clauses, rng.choice(clauses)])))
+        elif isinstance(value, dict) and next(iter(value), "")[:1] == "$":
+            items.append((key, respelled_operators(rng, value)))
+        else:
+            items.append(
+                (key, rng.choice([value, {"$eq": value}, {"$in": [value, value]}, {"$all": [value]}]))
+            )
+    rng.shuffle(items)
+    if rng.random() < 0.3 and items:
+        return {"$and": [{key: value} for key, value in items]}
+    return dict(items)
 
 
-_KEYS = st.sampled_from(
-    ["a", "b.c", "", "$and", "$or", "$nor", "$not", "$in", "$gt", "$exists", "$where", "$", "\ud800"]
-)
+def respelled_operators(rng: Random, operators: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for operator, operand in shuffled(rng, list(operators.items())):
+        if operator == "$not":
+            operand = respelled_operators(rng, operand)
+        elif operator == "$elemMatch":
+            first = next(iter(operand), "")
+            by_value = first[:1] == "$" and first not in ("$and", "$or", "$nor")
+            operand = (respelled_operators if by_value else respelled)(rng, operand)
+        elif operator == "$all" and operand and isinstance(operand[0], dict) and "$elemMatch" in operand[0]:
+            operand = shuffled(rng, [respelled_operators(rng, item) for item in operand])
+        elif operator in ("$in", "$nin", "$all", "$type") and operand:
+            operand = shuffled(rng, [*operand, rng.choice(operand)])
+        found[operator] = operand
+    return found
+
+
+def shuffled(rng: Random, items: list[Any]) -> list[Any]:
+    return rng.sample(items, len(items))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_another_spelling_is_the_same_topic(seed: int) -> None:
+    """Whatever is reordered, repeated or written out, the form is one."""
+    rng = Random(seed)
+    for _ in range(40):
+        query = random_filter(rng, [random_document(rng)], 1)
+        assert form(query) == form(respelled(rng, query)), query
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_equal_forms_match_alike(seed: int) -> None:
+    """Filters that share a form give the same answers: of small filters over few values many do."""
+    rng = Random(seed)
+    seen = [random_document(rng) for _ in range(20)]
+    answers: dict[bytes, list[bool]] = {}
+    shared = 0
+    for _ in range(300):
+        few = [{name: rng.choice([1, 1.0, None, "a", [1], [{"a": 1}]])} for name in ("a", "b")]
+        parsed = parse_filter(random_filter(rng, few, 1))
+        match = compile_filter(parsed)
+        found = [match(document) for document in seen]
+        shared += parsed.canonical in answers
+        assert answers.setdefault(parsed.canonical, found) == found
+    assert shared > 10
+
+
+_KEYS = st.sampled_from(["a", "b.c", "0", "", "$where", "$", "\ud800", *sorted(OPERATORS)])
 _JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.just("\ud800")),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_KEYS, inner, max_size=3)),
@@ -383,3 +433,5 @@ def test_garbage_in_filter_error_out(value: Any) -> None:
 def test_paths_are_listed() -> None:
     """The fields that a filter looks at are known, for indexes and for images that must be present."""
     assert parse_filter({"a": 1, "$or": [{"b.c": 2}, {"d": {"$ne": 1}}]}).paths == {"a", "b.c", "d"}
+    nested = {"a.b": {"$elemMatch": {"c": {"$elemMatch": {"$elemMatch": {"d": 1}, "$ne": 2}}}}}
+    assert parse_filter(nested).paths == {"a.b", "a.b.c", "a.b.c.d"}
