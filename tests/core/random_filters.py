@@ -70,7 +70,9 @@ def _value(rng: Random, depth: int) -> Any:
     if kind < 0.8:
         names = rng.sample(NAMES, 2)
         return [{name: _value(rng, depth // 2) for name in names} for _ in range(rng.randint(0, 3))]
-    return [_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+    if kind < 0.9:
+        return [_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
+    return [[_value(rng, 0) for _ in range(rng.randint(0, 2))] for _ in range(rng.randint(1, 3))]
 
 
 def random_filter(rng: Random, documents: Sequence[dict[str, Any]], depth: int = 2) -> dict[str, Any]:
@@ -134,8 +136,10 @@ def _exists(rng: Random, value: Any, depth: int) -> dict[str, Any]:
 
 
 def _type(rng: Random, value: Any, depth: int) -> dict[str, Any]:
-    types = rng.choices((*ALIASES, *CODES), k=rng.randint(0, 2))
-    return {"$type": [type_code(_operand(rng, value)), *types]}
+    types: list[Any] = rng.choices((*ALIASES, *CODES), k=rng.randint(0, 4))
+    if not types or rng.random() < 0.5:
+        types.append(type_code(_operand(rng, value)))
+    return {"$type": types if len(types) > 1 else types[0]}
 
 
 def _mod(rng: Random, value: Any, depth: int) -> dict[str, Any]:
@@ -158,6 +162,9 @@ def _all(rng: Random, value: Any, depth: int) -> dict[str, Any]:
 
 def _elem_match(rng: Random, value: Any, depth: int) -> dict[str, Any]:
     elements = value if isinstance(value, list) and value else [rng.choice(SCALARS)]
+    arrays = [element for element in elements if isinstance(element, list)]
+    if arrays and rng.random() < 0.5:
+        elements = arrays
     documents = [element for element in elements if isinstance(element, dict)]
     if rng.random() < 0.05:
         return {"$elemMatch": {}}

@@ -375,8 +375,9 @@ def respelled_operators(rng: Random, operators: dict[str, Any]) -> dict[str, Any
             operand = (respelled_operators if by_value else respelled)(rng, operand)
         elif operator == "$all" and operand and isinstance(operand[0], dict) and "$elemMatch" in operand[0]:
             operand = shuffled(rng, [respelled_operators(rng, item) for item in operand])
-        elif operator in ("$in", "$nin", "$all", "$type") and operand:
-            operand = shuffled(rng, [*operand, rng.choice(operand)])
+        elif operator in ("$in", "$nin", "$all", "$type") and operand != []:
+            values = operand if isinstance(operand, list) else [operand]
+            operand = shuffled(rng, [*values, rng.choice(values)])
         found[operator] = operand
     return found
 
