@@ -46,6 +46,13 @@ class FrameBuilder:
         """The resume token of a position for a topic."""
         return self._sealer.seal(topic.tenant, topic.binding, self._source, position)
 
+    def view(self, change: Change) -> ChangeView:
+        """What is computed of a change once; the same for as long as no other change comes."""
+        view = self._view
+        if view is None or view.change is not change:
+            view = self._view = ChangeView(change)
+        return view
+
     def build(self, topic: TopicKey, change: Change) -> bytes | Loss | None:
         """The frame of a change for a topic, None where it does not see it, or why it is lost. Never raises."""
         assert isinstance(topic, Topic)
@@ -58,9 +65,7 @@ class FrameBuilder:
             return Loss("event_unavailable")
 
     def _build(self, topic: Topic, change: Change) -> bytes | Loss | None:
-        view = self._view
-        if view is None or view.change is not change:
-            view = self._view = ChangeView(change)
+        view = self.view(change)
         decision: Decision | None = None
         if change.operation in DATA_OPERATIONS:
             outcome = decide(topic, view)

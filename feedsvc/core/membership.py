@@ -16,6 +16,7 @@ import msgspec
 
 from feedsvc.core.changes import Change, ChangeBody, Document, UndecodableError
 from feedsvc.core.images import AmbiguousDeltaError, after_image
+from feedsvc.core.projection import Projection
 from feedsvc.core.tail import Loss
 from feedsvc.core.topics import Topic
 
@@ -72,12 +73,12 @@ class ChangeView:
                     pass
         return self._after
 
-    def behind(self, topic: Topic, document: Document) -> Document:
-        """What a topic's client filter sees of an image of this change; of no other document."""
-        key = (topic.policy_fields_form, id(document))
+    def behind(self, form: bytes, fields: Projection, document: Document) -> Document:
+        """An image of this change, and no other document, behind a projection; equal projections have equal forms."""
+        key = (form, id(document))
         behind = self._behind.get(key)
         if behind is None:
-            behind = self._behind[key] = topic.behind(document)
+            behind = self._behind[key] = fields.apply(document)
         return behind
 
 

@@ -30,8 +30,12 @@ from feedsvc.core.tokens import BINDING_BYTES
 _TOPIC_ID_BYTES = 15
 _CANONICAL_VERSION = b"1"
 
-Behind = Callable[["Topic", Document], Document]
-"""The document behind a topic's `policy_fields`; whoever asks many topics of one document projects it once."""
+Behind = Callable[[bytes, Projection, Document], Document]
+"""A document behind a projection, whose form comes first; whoever asks many topics of one document projects it once."""
+
+
+def behind(form: bytes, fields: Projection, document: Document) -> Document:
+    return fields.apply(document)
 
 
 class Topic:
@@ -122,10 +126,6 @@ class Topic:
     def fidelity(self) -> Fidelity:
         return Fidelity("exact" if self.exact else "partial", self.deletes)
 
-    def behind(self, document: Document) -> Document:
-        """What the client's filter sees of a document."""
-        return document if self.policy_fields is IDENTITY else self.policy_fields.apply(document)
-
     def matches(self, document: Document, behind: Behind = behind) -> bool:
         """Whether this topic's clients may see and want the document.
 
@@ -137,7 +137,7 @@ class Topic:
         if self._client_matches is None:
             return True
         if self.policy_fields is not IDENTITY:
-            document = behind(self, document)
+            document = behind(self.policy_fields_form, self.policy_fields, document)
         return self._client_matches(document)
 
 
