@@ -19,6 +19,9 @@ anything else          logged; reopen at now                       logged; its s
 Each of them is followed by a wait (`runtime.backoff`): one series for the live tail, one for all catch-up tails of the
 scope. A position that is lost is never opened again, and the readers are the only ones that resume anything: the
 driver's own attempts are switched off.
+
+An event that came and could not be read (`EventUnavailable` without a code: the server has not refused it) is asked
+for once more, after the same wait, before it counts as unavailable: a reply may have been spoilt on its way.
 """
 
 from __future__ import annotations
@@ -151,6 +154,20 @@ def _is_gone(change: Change) -> bool:
     return change.operation in COLLECTION_GONE_OPERATIONS
 
 
+class Doubt:
+    """Which event could not be read the last time, named by the position before it."""
+
+    def __init__(self) -> None:
+        self._before: Position | None = None
+
+    def is_new(self, error: Exception, before: Position) -> bool:
+        """Whether to ask once more for what follows `before`."""
+        if not isinstance(error, EventUnavailable) or error.code is not None or before == self._before:
+            return False
+        self._before = before
+        return True
+
+
 class LiveReader:
     """Keeps the live tail of a scope open. `health` is what heartbeats and readiness are made from."""
 
@@ -158,6 +175,7 @@ class LiveReader:
         self._readers = readers
         self._backoff = Backoff(readers.random)
         self._lost: str | None = None
+        self._doubt = Doubt()
         now = readers.clock.monotonic()
         self.health = ReaderHealth(last_read=now, moved=now)
 
@@ -168,7 +186,10 @@ class LiveReader:
             try:
                 await self._read_on()
             except Exception as error:
-                if isinstance(error, EventUnavailable):
+                tail = readers.placement.live
+                if tail is not None and self._doubt.is_new(error, tail.head):
+                    pass
+                elif isinstance(error, EventUnavailable):
                     self._lost = "event_unavailable"
                 elif isinstance(error, PositionLost) or not isinstance(error, SourceError):
                     self._lost = "history_lost"
@@ -252,6 +273,7 @@ class CatchUpReader:
         self._opened = opened
         self._tail: Tail | None = None
         self._backoff = backoff
+        self._doubt = Doubt()
 
     async def run(self) -> None:
         readers = self._readers
@@ -264,6 +286,10 @@ class CatchUpReader:
                 await self._give_up(error)
                 return
             except EventUnavailable as error:
+                if self._doubt.is_new(error, self._start if self._tail is None else self._tail.head):
+                    readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
+                    await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
+                    continue
                 self._backoff.given_up(error)
                 await self._give_up(error)
                 return

@@ -110,11 +110,16 @@ def healthy(_: Opening) -> None:
 
 @asynccontextmanager
 async def beating(level: str = "deployment") -> AsyncIterator[tuple[World, ScriptedSource]]:
-    """A running world whose oplog gets a no-op each second."""
+    """A running world whose oplog gets a no-op each second.
+
+    The collections exist: one that a write creates is a switch of images, which ends its subscriptions.
+    """
     loop = asyncio.get_running_loop()
     async with running(source=ScriptedSource, level=level, clock=WorkingClock(loop, Random(0), 0.0)) as world:
         source = world.source
         assert isinstance(source, ScriptedSource)
+        for collection in ("orders", "users"):
+            world.oplog.create(DATABASE, collection)
 
         async def beat() -> None:
             while True:

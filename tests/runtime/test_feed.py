@@ -9,6 +9,7 @@ import pytest
 from feedsvc.core.changes import TailScope
 from feedsvc.core.limits import Limits
 from feedsvc.ports import (
+    EventUnavailable,
     PositionLost,
     SourceUnavailable,
 )
@@ -123,6 +124,31 @@ async def test_each_dead_position_of_a_client_is_opened_once() -> None:
             await heard(peer, "live")
         keys = [opening.position.key for opening in source.openings[1:]]
         assert len(keys) == len(set(keys)) == 4
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@in_virtual_time
+async def test_a_replayed_event_that_could_not_be_read_is_asked_for_once_more(times: int) -> None:
+    """Then the replay goes on, or its client has lost it."""
+    async with beating() as (world, source):
+        (token,) = await old_tokens(world, 1)
+        fails = Fails(EventUnavailable("no BSON"), times=times)
+
+        def spoilt(opening: Opening) -> None:
+            if opening is not source.openings[0]:
+                fails(opening)
+
+        source.on_read = spoilt
+        (peer,) = await resuming(world, [token])
+        answer = await heard(peer, "subscribed")
+        assert answer["resumed"] is (times == 1)
+        if times == 1:
+            assert await event(peer) == 1
+        else:
+            assert (await heard(peer, "resync"))["reason"] == "event_unavailable"
+        await heard(peer, "live")
+        assert len(source.openings) == 3
+        assert_never_hot(source.opened_at()[1:])
 
 
 @in_virtual_time

@@ -107,6 +107,7 @@ async def test_an_outage_is_over_when_somebody_answers() -> None:
         PositionLost("gone", 286, history=True),
         PositionLost("rolled over", 136),
         EventUnavailable("too large", 10334),
+        EventUnavailable("no BSON"),
         SourceRefused("no", 13),
         KeyError("a bug"),
     ],
@@ -138,6 +139,36 @@ async def test_whatever_fails_for_ever_is_never_hot(error: Exception, moment: st
         peer.take()
         insert(world, 1000)
         assert await event(peer) == 1000
+
+
+@in_virtual_time
+async def test_an_event_that_could_not_be_read_is_asked_for_once_more() -> None:
+    """What was spoilt on its way comes whole, and nobody is told; each time anew, as long as the tail gets on."""
+    async with beating() as (world, source):
+        peer = await subscribed(world)
+        for number in range(3):
+            source.on_read = Fails(EventUnavailable("no BSON"), times=1)
+            insert(world, number)
+            assert await event(peer) == number
+            await asyncio.sleep(20)
+        assert len(source.openings) == 4
+        assert_never_hot(source.opened_at())
+
+
+@pytest.mark.parametrize("code, openings", [(None, 3), (10334, 2)])
+@in_virtual_time
+async def test_an_event_that_cannot_be_read_is_lost(code: int | None, openings: int) -> None:
+    """At the second time, or at the first where the server says so: at now the stream goes on without it."""
+    async with beating() as (world, source):
+        peer = await subscribed(world)
+        insert(world, 1)
+        assert await event(peer) == 1
+        source.on_read = Fails(EventUnavailable("no BSON", code), times=openings - 1)
+        assert (await heard(peer, "resync"))["reason"] == "event_unavailable"
+        await heard(peer, "live")
+        insert(world, 2)
+        assert await event(peer) == 2
+        assert len(source.openings) == openings
 
 
 @in_virtual_time
