@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bson import Int64, ObjectId
 
 from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
 from tests.support.fault_proxy import FaultProxy
+from tests.support.proxy import EngineProxy
 from tests.support.service import Client, Frame, client_of
 from tests.support.view import Document, View, key_of
 
+REFUSED = [
+    '{"$or":{"0":{"a":1},"length":1}}',
+    '{"$and":[{"$nor":{"0":{"a":1},"length":1}}]}',
+    '{"a":{"$not":{"$in":{"0":1,"length":1}}}}',
+    '{"a":1,"a":{"$where":"1"}}',
+    '{"$where":"1"}',
+    '{"$expr":{"$function":{"body":"1","args":[],"lang":"js"}}}',
+    '{"a":{"\\u0024where":"1"}}',
+    '{"\\u0024expr":{"$eq":[1,1]}}',
+    '{"a":' * 200 + "1" + "}" * 200,
+    '{"$and":[' * 200 + "{}" + "]}" * 200,
+]
+LARGE = 2**53 + 1
+"""No double has this value."""
 INSERTS = 500
 FILTERS: list[dict[str, Any]] = [{}, {"n": {"$lt": 2}}, {"n": 1}]
 """Each matches the last of them."""
@@ -64,6 +81,77 @@ async def test_no_regular_expression_holds_another_client_up(
         await hostile.until(
             lambda frame: frame["type"] == "event" and frame["event"]["documentKey"] == {"_id": "end"}
         )
+
+
+async def test_values_of_a_filter_have_the_type_that_they_are_written_with(
+    start_service: StartService, database: Documents, fresh_database: str
+) -> None:
+    """FIL-07: Extended JSON is honoured from the client's frame to the document, a bare hex string is a string, and
+    what is no ObjectId is an error."""
+    service = start_service()
+    identity = ObjectId()
+    filters = {
+        "oid": {"_id": {"$oid": str(identity)}},
+        "hex": {"_id": str(identity)},
+        "date": {"at": {"$gte": {"$date": "2024-01-15T00:00:00Z"}}},
+        "text": {"at": {"$gte": "2024-01-15T00:00:00Z"}},
+        "long": {"n": {"$numberLong": str(LARGE)}},
+        "double": {"n": {"$numberDouble": str(float(LARGE))}},
+    }
+    async with client_of(service, fresh_database) as client:
+        names = {
+            (await client.subscribe("orders", request_id=name, filter=query))["topic"]: name
+            for name, query in filters.items()
+        }
+        await client.subscribe("orders", request_id="end", filter={"_id": "end"})
+        day = datetime.datetime(2024, 1, 15, tzinfo=datetime.UTC)
+        await asyncio.to_thread(
+            database["orders"].insert_many,
+            [
+                {"_id": identity, "at": day, "n": Int64(LARGE)},
+                {"_id": str(identity), "at": day.isoformat().replace("+00:00", "Z"), "n": float(LARGE)},
+                {"_id": "end"},
+            ],
+        )
+        await client.until(lambda frame: frame["type"] == "event" and frame["topic"] not in names)
+        await client.send({"type": "ping"})
+        await client.until("pong")
+        told: dict[str, list[object]] = {}
+        for frame in client.seen:
+            if frame["type"] == "event" and frame["topic"] in names:
+                key = frame["event"]["documentKey"]["_id"]
+                told.setdefault(names[frame["topic"]], []).append(key)
+        first, second = {"$oid": str(identity)}, str(identity)
+        assert told == {
+            "oid": [first], "date": [first], "long": [first], "hex": [second], "text": [second], "double": [second]
+        }  # fmt: skip
+        await client.send(
+            {
+                "type": "subscribe",
+                "id": "x",
+                "topic": {"collection": "orders", "filter": {"_id": {"$oid": "12"}}},
+            }
+        )
+        assert (await client.until(answer_to("x")))["code"] == "filter_invalid"
+
+
+async def test_a_refused_filter_asks_mongodb_for_nothing(
+    start_service: StartService, engine: Engine, fresh_database: str
+) -> None:
+    """FIL-08: arrays made of objects, operators under escapes and the deep are refused before a stream is opened, and
+    the connection goes on."""
+    with EngineProxy(engine.port) as proxy:
+        service = start_service(uri=proxy.uri)
+        async with client_of(service, fresh_database) as client:
+            for number, text in enumerate(REFUSED):
+                await client.socket.send(
+                    f'{{"type":"subscribe","id":"r{number}","topic":{{"collection":"orders","filter":{text}}}}}'
+                )
+                answer = await client.until(answer_to(f"r{number}"))
+                assert answer.get("code") in ("filter_invalid", "filter_unsupported"), text
+            assert proxy.opened == []
+            await client.subscribe("orders")
+            assert len(proxy.opened) == 1
 
 
 async def test_a_snapshot_and_its_events_miss_nothing_that_is_inserted_meanwhile(

@@ -75,7 +75,10 @@ class Watched(NamedTuple):
 
 
 class Scenario:
-    """`services`: two instances under the policy of the mode. `roll_at`: after how many writes `engine` forgets all."""
+    """`services`: two instances under the policy of the mode. `roll_at`: after how many writes `engine` forgets all.
+
+    `unsettled`: now and then the collection's images are switched, or it is dropped and made again.
+    """
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class Scenario:
         roll_at: int = 0,
         engine: Engine | None = None,
         cut_every: int = 15,
+        unsettled: bool = False,
     ) -> None:
         self.mode = mode
         self.figures: Counter[str] = Counter()
@@ -94,6 +98,7 @@ class Scenario:
         self._roll_at = roll_at
         self._engine = engine
         self._cut_every = cut_every
+        self._unsettled = unsettled
         self._rng = rng = random.Random(number)
         self._name = f"rows{next(NUMBER)}"
         self._rows: Rows = mongodb[SHARED if mode.shared else "view_alpha"].create_collection(
@@ -117,6 +122,8 @@ class Scenario:
                 group.create_task(client.run())
             for written in range(1, writes + 1):
                 await asyncio.to_thread(self.writer.write)
+                if self._unsettled and self._rng.random() < 0.03:
+                    await asyncio.to_thread(self._unsettle)
                 if written == self._roll_at and self._engine is not None:
                     now = self._engine.client.admin.command("ping")["operationTime"]
                     await asyncio.to_thread(self._engine.roll_oplog, now)
@@ -129,9 +136,19 @@ class Scenario:
         self.figures["writes"] = sum(self.writer.done.values())
         self.figures["refused writes"] = sum(self.writer.refused.values())
 
+    def _unsettle(self) -> None:
+        """With images or without, at random."""
+        images = {"enabled": self._rng.random() < 0.5}
+        if self._rng.random() < 0.7:
+            self._rows.database.command("collMod", self._name, changeStreamPreAndPostImages=images)
+        else:
+            self._rows.drop()
+            self._rows.database.create_collection(self._name, changeStreamPreAndPostImages=images)
+            self.figures["drops"] += 1
+
     def _compare(self, client: ViewClient, found: Documents) -> None:
         membership = "exact" if self.mode.images else "partial"
-        assert client.fidelity == {"membership": membership, "deletes": self.mode.deletes}
+        assert self._unsettled or client.fidelity == {"membership": membership, "deletes": self.mode.deletes}
         held = {key: texts(document) for key, document in client.view.documents.items() if not is_last(key)}
         wanted = {key: texts(document) for key, document in found.items() if not is_last(key)}
         if not self.mode.deletes:
@@ -145,7 +162,6 @@ class Scenario:
         wanted, fields = rng.choice(WANTED), rng.choice(FIELDS)
         tenant = self._tenants[number % len(self._tenants)]
         last = {"_id": f"last {number}", **json_util.loads(json.dumps(wanted.witness)), "tenantId": tenant}
-        of_others = [f'"tenantId":"{other}"' for other in self._tenants if other != tenant]
         effective = Effective(
             self._rows,
             self._rows.database.client["view_scratch"][f"{self._name}_{number}"],
@@ -171,9 +187,11 @@ class Scenario:
             touch=touch,
             last=key_of(last["_id"]),
             snapshots=self.mode.deletes,
+            strict=not self._unsettled,
             cut_every=self._cut_every,
             away_until=self._roll_at if number % 2 else 0,
-            never_sent=[HIDDEN, *of_others] if self.mode.shared else [],
+            own={"tenantId": tenant} if self.mode.shared else {},
+            hidden=HIDDEN if self.mode.shared else None,
         )
         return Watched(client, effective, last)
 
@@ -246,6 +264,18 @@ def test_a_view_ends_as_find_returns_it(
         print(shown(figures), dict(scenario.writer.refused))
         assert figures["events"] and figures["cuts"] and figures["documents compared"]
         assert not figures["lost connections"]
+
+
+def test_a_view_survives_what_happens_to_its_collection(
+    instances: dict[bool, list[Service]], mongodb: MongoClient[dict[str, Any]]
+) -> None:
+    """Images that are switched on and off, and a collection that is dropped and made anew."""
+    for number in seeds(1):
+        print(f"\nVIEW_SEED={number}")
+        mode = MODES["own database, images"]
+        scenario = Scenario(mode, instances[mode.shared], mongodb, number, unsettled=True)
+        figures = run(scenario, writes=150, clients=6)
+        print(shown(figures))
 
 
 def test_a_view_survives_an_oplog_that_forgets(small_oplog: Engine, tmp_path: Path) -> None:

@@ -36,10 +36,11 @@ _RETRY_S = 0.05
 _GONE = ("drop", "rename", "dropDatabase", "invalidate")
 _FOLLOWS: dict[str, frozenset[str]] = {
     "asked": frozenset({"subscribed"}),
-    "resumed": frozenset({"event", "checkpoint", "live", "resync"}),
-    "complete": frozenset({"checkpoint", "live", "resync"}),
-    "incomplete": frozenset({"resync", "snapshot", "snapshotEnd"}),
-    "live": frozenset({"event", "checkpoint", "resync"}),
+    "resumed": frozenset({"event", "checkpoint", "live", "resync", "unsubscribed"}),
+    "complete": frozenset({"checkpoint", "live", "resync", "unsubscribed"}),
+    "incomplete": frozenset({"resync", "snapshot", "snapshotEnd", "unsubscribed"}),
+    "live": frozenset({"event", "checkpoint", "resync", "unsubscribed"}),
+    "ended": frozenset(),
 }
 """What may come when (protocol section 4). `complete`: a new state stands, `incomplete`: a snapshot is due."""
 
@@ -55,14 +56,18 @@ class _Saved(NamedTuple):
 
 
 class View:
-    """One topic's documents. `token` stands for `documents`; None while there is no state."""
+    """One topic's documents. `token` stands for `documents`; None while there is no state.
 
-    def __init__(self) -> None:
+    `strict`: what `exact` says is checked; not where a collection's images come and go, whose changes are told late.
+    """
+
+    def __init__(self, *, strict: bool = True) -> None:
         self.documents: Documents = {}
         self.token: str | None = None
         self.figures: Counter[str] = Counter()
         self.event_keys: set[str] = set()
         """Of events since the state began."""
+        self._strict = strict
         self._exact = False
         self._phase = "asked"
         self._certain: set[str] = set()
@@ -88,6 +93,11 @@ class View:
         self._phase, self._resumed_with = "asked", resume_token
 
     @property
+    def ended(self) -> bool:
+        """Whether the subscription is over: subscribe again, with the token."""
+        return self._phase == "ended"
+
+    @property
     def live(self) -> bool:
         """Whether replay and snapshot are done."""
         return self._phase == "live"
@@ -98,7 +108,7 @@ class View:
         assert kind in _FOLLOWS[self._phase], f"{kind} while {self._phase}"
         match kind:
             case "subscribed":
-                self._exact = frame["fidelity"]["membership"] == "exact"
+                self._exact = self._strict and frame["fidelity"]["membership"] == "exact"
                 if not frame["resumed"]:
                     return self._lost(frame)
                 assert frame["token"] == self._resumed_with
@@ -119,6 +129,10 @@ class View:
                 self.figures["snapshots"] += 1
             case "live":
                 self._phase = "live"
+            case "unsubscribed":
+                assert frame["code"] == "topic_changed" and frame["resubscribe"]
+                self._phase = "ended"
+                self.figures["images switched"] += 1
         return False
 
     def fetched(self, documents: Documents, token: str) -> None:
@@ -180,6 +194,13 @@ class View:
         self.figures["deltas"] += 1
 
 
+def documents_of(frame: Frame) -> list[Document]:
+    """What a frame shows of documents."""
+    documents: list[Document] = frame.get("documents", [])
+    event = frame.get("event", {})
+    return [*documents, event["fullDocument"]] if "fullDocument" in event else documents
+
+
 def apply_delta(document: Document, update: Mapping[str, Any]) -> Document:
     """A document with an `updateDescription`, where no name has a dot or is a number: paths name what is held."""
     after = copy.deepcopy(document)
@@ -228,9 +249,9 @@ class ViewClient:
     """Keeps a `View` until `progress` is ending and the event of the document `last` has come, behind all others.
 
     `touch` writes that document again: a state that begins at the end has no event of it yet. `foreign_token` gives
-    a resume token of another topic of the tenant. `never_sent`: texts that no frame may hold. `snapshots`: whether
-    snapshots are asked for; else the client fetches every state itself. `away_until`: once it is cut it stays away
-    until there are so many writes.
+    a resume token of another topic of the tenant. `own`: fields that every document has, with these values. `hidden`:
+    a text that no frame holds. `snapshots`: whether snapshots are asked for; else the client fetches every state
+    itself. `away_until`: once it is cut it stays away until there are so many writes.
     """
 
     def __init__(
@@ -245,11 +266,13 @@ class ViewClient:
         touch: Callable[[], Awaitable[None]],
         last: str,
         snapshots: bool,
+        strict: bool = True,
         cut_every: int = 15,
         away_until: int = 0,
-        never_sent: Sequence[str] = (),
+        own: Mapping[str, Any],
+        hidden: str | None = None,
     ) -> None:
-        self.view = View()
+        self.view = View(strict=strict)
         self.figures = self.view.figures
         self.foreign_token: Callable[[], str | None] = lambda: None
         self.fidelity: Mapping[str, Any] = {}
@@ -264,7 +287,8 @@ class ViewClient:
         self._snapshots = snapshots
         self._cut_every = cut_every
         self._away_until = away_until
-        self._never_sent = never_sent
+        self._own = own
+        self._hidden = hidden
         self._done = False
 
     async def run(self) -> None:
@@ -275,7 +299,7 @@ class ViewClient:
                 self.figures["lost connections"] += 1
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not self._done:
+            if not (self._done or self.view.ended):
                 self.figures["cuts"] += 1
                 if self._rng.random() < 0.4:
                     self.view.crash()
@@ -305,7 +329,7 @@ class ViewClient:
             self.view.asked(position.get("resumeAfter") or position.get("startAfter"))
             await socket.send(json.dumps({"type": "subscribe", "id": "v", "topic": self.topic, **position}))
             frames_left = self._rng.randint(2, 2 * self._cut_every)
-            while not self._done:
+            while not (self._done or self.view.ended):
                 if frames_left <= 0 and not self._progress.ending:
                     break
                 frames_left -= await self._frame(socket)
@@ -317,8 +341,10 @@ class ViewClient:
             text = await asyncio.wait_for(socket.recv(decode=True), _SILENT_S)
         except TimeoutError:
             raise AssertionError(f"nothing came for {_SILENT_S} s: {self.topic}, {self.view}") from None
-        assert not any(word in text for word in self._never_sent), text
+        assert self._hidden is None or self._hidden not in text, text
         frame: Frame = json.loads(text)
+        for document in documents_of(frame):
+            assert all(document[name] == value for name, value in self._own.items()), frame
         if frame["type"] in ("welcome", "heartbeat"):
             return 0
         if frame["type"] == "subscribed":
