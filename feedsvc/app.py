@@ -27,6 +27,7 @@ from feedsvc.adapters.mongo.driver import MongoSource
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
+from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
@@ -182,7 +183,8 @@ class Service:
         )
         feed = WebSocketFeed(context, self._lifecycle, settings.allowed_origins, limits.high_water_bytes)
         probe = Probe(self._hub, self._lifecycle, needs_source=settings.ready_needs_source)
-        app = build_app(feed, probe, self._metrics.render)
+        explain = ExplainEndpoint(context, settings.allowed_origins)
+        app = build_app(feed, probe, self._metrics.render, explain)
         self._server = FeedServer(_server_config(settings, limits, app))
 
     async def run(self) -> int:

@@ -19,6 +19,7 @@ import msgspec
 import yaml
 
 from feedsvc.core.errors import REGISTRY, ErrorEntry
+from feedsvc.core.explain import Explained, Refused
 from feedsvc.core.messages import CLIENT_FRAMES, SERVER_FRAMES, SUBPROTOCOL, Frame
 
 COMMAND = "python -m feedsvc.openapi"
@@ -54,6 +55,7 @@ def document() -> dict[str, Any]:
         },
         "paths": {
             "/v1/ws": {"get": _websocket()},
+            "/v1/topics/explain": {"post": _explain()},
             "/healthz/live": {"get": _health("live", "The process works.")},
             "/healthz/startup": {"get": _health("startup", "MongoDB has answered for the first time.")},
             "/healthz/ready": {"get": _health("ready", "Connections are welcome. Fails while draining.")},
@@ -204,6 +206,74 @@ def _websocket() -> dict[str, Any]:
     }
 
 
+_EXAMPLE_TOPIC = {
+    "collection": "orders",
+    "filter": {"status": {"$in": ["open", "paid"]}, "total": {"$gte": 100}},
+    "operations": ["insert", "update", "replace", "delete"],
+    "fields": {"total": 1, "status": 1},
+}
+_EXPLAINED = {
+    "topic": "Yk3vKq0c1v2mJ8bZrT0x",
+    "canonical": {
+        "collection": "orders",
+        "filter": {"total": {"$gte": 100}, "status": {"$in": ["open", "paid"]}},
+        "policyFilter": True,
+        "operations": ["insert", "update", "replace", "delete"],
+        "fields": {"status": 1, "total": 1},
+        "membership": "exact",
+    },
+    "index": {"lookups": [["status"]], "residual": True, "scanned": False, "cost": 6},
+    "fidelity": {"membership": "exact", "deletes": True},
+    "snapshot": {"available": True},
+}
+_REFUSED = {
+    "refused": {
+        "code": "filter_unsupported",
+        "message": "topic.filter: note.$text: this operator is not supported",
+    }
+}
+
+
+def _explain() -> dict[str, Any]:
+    return {
+        "operationId": "explainTopic",
+        "summary": "What a subscribe with this topic would get, without a stream.",
+        "description": (
+            "The body is the `topic` of a `Subscribe` frame. The answer names the topic id, the topic in canonical "
+            "form, what the matcher's index does with it, what its membership events can promise, and whether it can "
+            "have a snapshot; or why it would be refused. What the policy adds is not shown, only that it does."
+        ),
+        "security": [{"bearer": []}],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": _ref("TopicRequest"), "example": _EXAMPLE_TOPIC},
+            },
+        },
+        "responses": {
+            "200": {
+                "description": "The answer, also where the topic would be refused.",
+                "content": {
+                    "application/json": {
+                        "schema": {"anyOf": [_ref("Explained"), _ref("Refused")]},
+                        "examples": {
+                            "explained": {"summary": "A topic.", "value": _EXPLAINED},
+                            "refused": {"summary": "No topic.", "value": _REFUSED},
+                        },
+                    }
+                },
+            },
+            "default": {
+                "description": (
+                    "There is no answer: the JWT or the body is refused, the tenant asks too often, or MongoDB does "
+                    "not answer."
+                ),
+                "content": {"application/problem+json": {"schema": _ref("Problem")}},
+            },
+        },
+    }
+
+
 def _health(name: str, summary: str) -> dict[str, Any]:
     body = {"application/json": {"schema": _ref("Health")}}
     return {
@@ -230,8 +300,10 @@ def _metrics() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    _, schemas = msgspec.json.schema_components((*CLIENT_FRAMES, *SERVER_FRAMES), ref_template=_REF)
-    schemas["Error"]["properties"]["code"] = _ref("ErrorCode")
+    described = (*CLIENT_FRAMES, *SERVER_FRAMES, Explained, Refused)
+    _, schemas = msgspec.json.schema_components(described, ref_template=_REF)
+    for name in ("Error", "RefusedTopic", "SnapshotAnswer"):
+        schemas[name]["properties"]["code"] = _ref("ErrorCode")
     return {
         "ClientFrame": _union(CLIENT_FRAMES),
         "ServerFrame": _union(SERVER_FRAMES),

@@ -232,6 +232,12 @@ _TABLE: tuple[Limit, ...] = (
         "JWTs live for minutes; each refresh applies the policy anew to every subscription of the connection.",
     ),
     Limit(
+        "explains_per_minute",
+        60,
+        "count",
+        "Of one tenant. People ask, or a test does; an answer costs a question to MongoDB at the most.",
+    ),
+    Limit(
         "filter_bytes",
         4 * _KIB,
         "bytes",
@@ -338,6 +344,7 @@ class Limits(msgspec.Struct, frozen=True):
     frame_bytes: int = _whole("frame_bytes")
     errors_per_minute: int = _whole("errors_per_minute")
     refreshes_per_minute: int = _whole("refreshes_per_minute")
+    explains_per_minute: int = _whole("explains_per_minute")
     filter_bytes: int = _whole("filter_bytes")
     filter_depth: int = _whole("filter_depth")
     filter_in_values: int = _whole("filter_in_values")

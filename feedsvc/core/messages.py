@@ -253,6 +253,7 @@ SERVER_FRAMES: tuple[type[Frame], ...] = (
 )
 
 _client_decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
+_topic_decoder: msgspec.json.Decoder[TopicRequest] = msgspec.json.Decoder(TopicRequest)
 _head_decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
 
@@ -275,6 +276,16 @@ def decode_client_frame(text: str | bytes) -> ClientFrame:
         if sum(value is not UNSET for value in given) > 1:
             raise Refusal("bad_request", "give at most one of resumeAfter, startAfter, startAtOperationTime")
     return frame
+
+
+def decode_topic_request(text: bytes) -> TopicRequest:
+    """A bare `topic`, as a `subscribe` carries it. Raises as `decode_client_frame`."""
+    try:
+        return _topic_decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise Refusal("bad_request", f"topic refused: {str(error)[:_ECHO_CHARS]}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        raise Refusal("bad_request", "a topic is one JSON object in UTF-8") from None
 
 
 def frame_id(text: str | bytes) -> str | None:

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from feedsvc.core.changes import DATA_OPERATIONS, Namespace, ScopeLevel, TailScope
 from feedsvc.core.errors import Refusal
+from feedsvc.core.explain import Explained, explained
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
 from feedsvc.core.matcher import Matcher
@@ -120,16 +121,29 @@ class Hub:
 
     async def resolve(self, principal: Principal, frame: Subscribe) -> Place:
         """The topic and the beginning that a `subscribe` asks for. Raises `Refusal`."""
-        await self.deployment.ready()
-        grant = self._grant(principal, frame.topic)
-        images = await self.image_modes.images(Namespace(grant.database, grant.collection))
-        topic = effective_topic(grant, frame.topic, images=images)
+        topic = await self._effective(principal, frame.topic)
         if frame.snapshot != "never":
             _check_snapshot(topic)
         place = await self._place(topic, frame)
         # Last: what is refused opens no tail, of which there are few for all tenants.
         await self._opened(self._feed(topic))
         return place
+
+    async def explain(self, principal: Principal, request: TopicRequest) -> Explained:
+        """What a `subscribe` with this topic would get; no feed is opened for it. Raises `Refusal`."""
+        topic = await self._effective(principal, request)
+        try:
+            _check_snapshot(topic)
+        except Refusal as refusal:
+            return explained(topic, request, refusal)
+        return explained(topic, request, None)
+
+    async def _effective(self, principal: Principal, request: TopicRequest) -> Topic:
+        """The topic that a request asks for, with the images that its collection has now. Raises `Refusal`."""
+        await self.deployment.ready()
+        grant = self._grant(principal, request)
+        images = await self.image_modes.images(Namespace(grant.database, grant.collection))
+        return effective_topic(grant, request, images=images)
 
     def topic_now(self, principal: Principal, request: TopicRequest, held: Topic) -> Topic:
         """The topic that a held subscription would be under these claims. Raises `Refusal`."""

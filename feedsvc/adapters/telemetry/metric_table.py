@@ -97,6 +97,11 @@ _TABLE = (
         outcome=("changed", "unchanged", "failed"),
     ),
     _counter("errors_sent", "Error frames sent, by error code.", code=CODES),
+    _counter(
+        "explains",
+        "Questions to /v1/topics/explain, by answer.",
+        outcome=("explained", "refused", "problem"),
+    ),
     _counter("events_failed", "Changes that could not be made into an event; their topics got resync."),
     _counter(
         "snapshots",

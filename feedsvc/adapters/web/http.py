@@ -1,8 +1,8 @@
-"""The HTTP routes beside the feeds: health and metrics (protocol.md section 10)."""
+"""The HTTP routes beside the feeds: health, metrics and explain (protocol.md section 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -37,7 +37,12 @@ class HealthProbe(Protocol):
     def ready(self) -> Health: ...
 
 
-def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
+def build_app(
+    feed: ASGIApp,
+    probe: HealthProbe,
+    metrics: Callable[[], tuple[bytes, str]],
+    explain: Callable[[Request], Awaitable[Response]],
+) -> Starlette:
     """The ASGI application. `metrics` returns the exposition and its content type."""
 
     def healthz(answer: Callable[[], Health]) -> Callable[[Request], Response]:
@@ -62,6 +67,9 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
         body, content_type = metrics()
         return Response(body, 200, {"Cache-Control": "no-store"}, content_type)
 
+    async def topics_explain(request: Request) -> Response:
+        return await explain(request)
+
     async def no_upgrade(request: Request) -> Response:
         message = "this address takes WebSocket upgrades, for example with python -m websockets ws://..."
         response = problem_response(Refusal("bad_request", message))
@@ -78,6 +86,7 @@ def build_app(feed: ASGIApp, probe: HealthProbe, metrics: Callable[[], tuple[byt
         routes=[
             WebSocketRoute("/v1/ws", feed),
             Route("/v1/ws", no_upgrade),
+            Route("/v1/topics/explain", topics_explain, methods=["POST"]),
             Route("/healthz/live", live),
             Route("/healthz/startup", startup),
             Route("/healthz/ready", ready),

@@ -1,0 +1,96 @@
+"""`POST /v1/topics/explain`: what a `subscribe` with this topic would get, without a stream (protocol.md section 10).
+
+The body is the `topic` of a `subscribe`. It takes the same way as one: origin, JWT, policy, images, filter; only
+no tail is opened. 200 is the answer, also where the topic would be refused (`refused`), for that is what was asked; a
+problem document says that the question could not be answered: who asks is not known, the body is no topic, MongoDB
+does not answer, or this tenant asks too often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.http_protocol import REQUEST_WITHIN_S
+from feedsvc.adapters.web.problems import problem_response
+from feedsvc.core.errors import Refusal
+from feedsvc.core.explain import Explained, Refused, refused
+from feedsvc.core.messages import TopicRequest, decode_topic_request
+from feedsvc.core.session import Principal
+from feedsvc.ports import AuthError
+from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.quota import Quota
+
+_NOT_ANSWERED = ("source_unavailable", "internal")
+"""Refusals that say nothing about the topic."""
+
+
+class ExplainEndpoint:
+    """Create it in the running loop."""
+
+    def __init__(self, context: ClientContext, allowed_origins: frozenset[str]) -> None:
+        limits = context.hub.limits
+        self._context = context
+        self._allowed_origins = allowed_origins
+        self._max_bytes = limits.frame_bytes
+        self._quota = Quota(limits.explains_per_minute)
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            principal = await self._principal(request)
+            self._quota.spend(principal.tenant, self._context.clock.monotonic())
+            topic = decode_topic_request(await self._body(request))
+            answer = await self._answer(principal, topic)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        except Refusal as refusal:
+            self._context.metrics.count("explains", outcome="problem")
+            return problem_response(refusal)
+        self._context.metrics.count(
+            "explains", outcome="refused" if isinstance(answer, Refused) else "explained"
+        )
+        return Response(msgspec.json.encode(answer), 200, {"Cache-Control": "no-store"}, "application/json")
+
+    async def _principal(self, request: Request) -> Principal:
+        """Who asks. Raises `Refusal`."""
+        check_origin(request.headers, self._allowed_origins)
+        check_url(request.url.query)
+        jwt = upgrade_jwt(request.headers.getlist("authorization"), ())
+        if jwt is None:
+            raise Refusal("auth_invalid", "send the JWT as Authorization: Bearer")
+        try:
+            claims = await self._context.verifier.verify(jwt)
+        except AuthError as error:
+            raise Refusal(error.code, error.message) from None
+        tenant = self._context.hub.policy.tenant(claims.claims)
+        return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
+
+    async def _body(self, request: Request) -> bytes:
+        """The whole body. Raises `Refusal`, without reading what is too long to the end."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Refusal("bad_request", "Content-Type must be application/json")
+        body = b""
+        try:
+            async with asyncio.timeout(REQUEST_WITHIN_S):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > self._max_bytes:
+                        raise Refusal(
+                            "bad_request", f"the body must not be longer than {self._max_bytes} bytes"
+                        )
+        except TimeoutError:
+            raise Refusal("bad_request", f"the body did not come within {REQUEST_WITHIN_S:g} s") from None
+        return body
+
+    async def _answer(self, principal: Principal, topic: TopicRequest) -> Explained | Refused:
+        try:
+            return await self._context.hub.explain(principal, topic)
+        except Refusal as refusal:
+            if refusal.code in _NOT_ANSWERED:
+                raise
+            return refused(refusal)
