@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,6 +21,7 @@ from feedsvc.core.filters.bounds import (
     MAX_FILTER_BYTES,
     MAX_IN_VALUES,
     MAX_NUMERIC_PARTS,
+    MAX_PATH_PARTS,
     MAX_PATTERNS,
     MAX_READINGS,
     check_written,
@@ -436,3 +439,19 @@ def test_paths_are_listed() -> None:
     assert parse_filter({"a": 1, "$or": [{"b.c": 2}, {"d": {"$ne": 1}}]}).paths == {"a", "b.c", "d"}
     nested = {"a.b": {"$elemMatch": {"c": {"$elemMatch": {"$elemMatch": {"d": 1}, "$ne": 2}}}}}
     assert parse_filter(nested).paths == {"a.b", "a.b.c", "a.b.c.d"}
+
+
+def test_the_page_for_users_says_what_the_code_does() -> None:
+    """docs/filters.md names every operator and has the bounds of the code."""
+    page = " ".join((Path(__file__).parents[2] / "docs" / "filters.md").read_text(encoding="utf-8").split())
+    table = page[page.index("| comparison") : page.index("Everything else")]
+    assert set(re.findall(r"`(\$\w+)`", table)) == OPERATORS
+    for bound in (
+        f"{MAX_FILTER_BYTES // 1024} KiB as JSON, {MAX_CANONICAL_BYTES // 1024} KiB in canonical form",
+        f"{MAX_DEPTH} levels",
+        f"{MAX_IN_VALUES} members",
+        f"{MAX_PATTERNS} regular expressions",
+        f"{MAX_PATH_PARTS} parts of a path, {MAX_NUMERIC_PARTS} of them numbers",
+        f"{MAX_READINGS:,} readings",
+    ):
+        assert bound in page
