@@ -45,6 +45,7 @@ SHARED_POLICY = {
 SEPARATE_POLICY = {"tenant": {"claim": "tenant", "database": "view_{tenant}"}, "collections": {"*": {}}}
 FAST = {"checkpoint_interval": "1"}
 LARGE_CHARS = 90_000
+END_WITHIN_S = 60.0
 NUMBER = itertools.count()
 
 
@@ -118,23 +119,29 @@ class Scenario:
         await asyncio.to_thread(self.writer.fill)
         await asyncio.to_thread(self._rows.insert_many, list(large(watched[: len(self._tenants)])))
         async with asyncio.TaskGroup() as group:
-            for client, _, _ in watched:
-                group.create_task(client.run())
+            tasks = [group.create_task(client.run()) for client, _, _ in watched]
             for written in range(1, writes + 1):
-                await asyncio.to_thread(self.writer.write)
-                if self._unsettled and self._rng.random() < 0.03:
-                    await asyncio.to_thread(self._unsettle)
-                if written == self._roll_at and self._engine is not None:
-                    now = self._engine.client.admin.command("ping")["operationTime"]
-                    await asyncio.to_thread(self._engine.roll_oplog, now)
+                await self._one_write(written)
                 await self._progress.note(written)
-            await asyncio.to_thread(self._rows.insert_many, [last for _, _, last in watched])
+            # Before the last documents: a state that begins behind them has to touch them.
             await self._progress.note(writes, ending=True)
+            await asyncio.to_thread(self._rows.insert_many, [last for _, _, last in watched])
+            await asyncio.wait(tasks, timeout=END_WITHIN_S)
+            late = [client for (client, _, _), task in zip(watched, tasks, strict=True) if not task.done()]
+            assert not late, f"these do not end: {[(client.topic, client.view) for client in late]}"
         for client, effective, _ in watched:
             self._compare(client, await asyncio.to_thread(effective.find))
             self.figures.update(client.figures)
         self.figures["writes"] = sum(self.writer.done.values())
         self.figures["refused writes"] = sum(self.writer.refused.values())
+
+    async def _one_write(self, written: int) -> None:
+        await asyncio.to_thread(self.writer.write)
+        if self._unsettled and self._rng.random() < 0.03:
+            await asyncio.to_thread(self._unsettle)
+        if written == self._roll_at and self._engine is not None:
+            now = self._engine.client.admin.command("ping")["operationTime"]
+            await asyncio.to_thread(self._engine.roll_oplog, now)
 
     def _unsettle(self) -> None:
         """With images or without, at random."""
