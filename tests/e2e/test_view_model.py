@@ -32,7 +32,8 @@ from pymongo import MongoClient
 from tests.support.engine import Engine
 from tests.support.random_writes import HIDDEN, RandomWriter, Rows
 from tests.support.service import Service, token_key
-from tests.support.view import Documents, Progress, ViewClient, key_of
+from tests.support.view import Documents, key_of
+from tests.support.view_client import Progress, ViewClient
 from tests.support.view_topics import FIELDS, WANTED, Effective
 
 SHORT = os.environ.get("VERIFY_SCALE") == "short"
