@@ -99,17 +99,15 @@ class CarriedTransport:
 
     async def open(self) -> None:
         accepted: asyncio.Future[TransportConnection] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             await receive()
             await send({"type": "websocket.accept"})
             protocol = protocol_of(scope)
             assert protocol is not None
-            accepted.set_result(TransportConnection(protocol, ROOM_FRAMES * len(FRAME)))
-            while (await receive())["type"] != "websocket.disconnect":
-                pass
-            await self._over.wait()
+            connection = TransportConnection(protocol)
+            assert connection.carry(ROOM_FRAMES * len(FRAME), lambda text: None, lambda code, reason: None)
+            accepted.set_result(connection)
 
         config = uvicorn.Config(app, ws=FeedProtocol, log_config=None, ws_per_message_deflate=False)
         config.load()
@@ -133,7 +131,6 @@ class CarriedTransport:
             self._take(await self._reader.read(1 << 20))
 
     async def close(self) -> None:
-        self._over.set()
         self._writer.transport.abort()
         self._server.close()
         await self._server.wait_closed()

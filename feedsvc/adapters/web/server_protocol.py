@@ -1,9 +1,10 @@
 """uvicorn's WebSocket protocol with what a feed needs: its transport, an abort, a peer time-out that names itself.
 
 uvicorn's class is private, so its version is pinned exactly and this subclass touches as little as it can. The ASGI
-scope gets an extension, `feedsvc.transport`: this object, on which a `TransportConnection` writes ready frames. An ASGI
-`send` would cost a round for each client, and an ASGI close waits for ever for a reader that has stopped
-(architecture.md, hazards of the server layer).
+scope gets an extension, `feedsvc.transport`: this object. The application may accept, `carry` the socket itself and
+return: from then on text frames and the end of the socket are callbacks and ready frames go to the transport, with
+neither a task nor a queue for each client. An ASGI `send` would cost a round for each of them, and an ASGI close waits
+for ever for a reader that has stopped (architecture.md, hazards of the server layer).
 
 From the moment a socket ends, for whatever reason, nothing more may be written: each way to end one calls `_end`
 before it writes its own close frame. After the peer's close `close_sent` stays False, so that flag is not enough.
@@ -12,9 +13,9 @@ before it writes its own close frame. After the peer's close `close_sent` stays 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -26,10 +27,40 @@ TRANSPORT_EXTENSION = "feedsvc.transport"
 ABORT_AFTER_S = 2.0
 """How long a peer may take to answer a close frame before its socket is aborted."""
 
+_NO_STATUS = 1005
 _INVALID_DATA = 1007
+_SERVICE_RESTART = 1012
 _HEADERS_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 )
+
+
+class Carrier(Protocol):
+    """What carries an accepted socket. Each method is called by the protocol, from callbacks of the loop."""
+
+    def received(self, text: str | None) -> None:
+        """A message came; None for a binary one."""
+        ...
+
+    def room_changed(self, room: bool) -> None:
+        """The transport's buffer passed its high-water mark, or drained below its low one."""
+        ...
+
+    def shut(self) -> None:
+        """The socket is ending: write nothing any more."""
+        ...
+
+    def gone(self, code: int, reason: str) -> None:
+        """The socket has ended, with this close code; called once."""
+        ...
+
+
+class _Nowhere:
+    """In place of the queue of messages for an application that has returned."""
+
+    @staticmethod
+    def put_nowait(message: Any) -> None:
+        return None
 
 
 class FeedProtocol(WebSocketsSansIOProtocol):
@@ -37,8 +68,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
 
     _refused = False
     _abort_timer: asyncio.TimerHandle | None = None
-    _room_changed: Callable[[bool], None] | None = None
-    _ended: Callable[[], None] | None = None
+    _carrier: Carrier | None = None
+    _carried = False
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -47,49 +78,69 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], scope["extensions"])
             extensions[TRANSPORT_EXTENSION] = {"protocol": self}
 
-    def carry(
-        self, room_changed: Callable[[bool], None], ended: Callable[[], None], high_water_bytes: int
-    ) -> None:
-        """From now on a connection writes to the transport: tell it when there is room and when the socket ends.
+    def carry(self, carrier: Carrier, high_water_bytes: int) -> bool:
+        """From now on `carrier` writes to the transport and hears of what happens. For an accepted socket, once.
 
-        For an accepted socket, once.
+        False where the socket has ended meanwhile: the carrier hears nothing.
         """
-        self._room_changed, self._ended = room_changed, ended
-        self.transport.set_write_buffer_limits(high=high_water_bytes)
         if self.disconnected or self.transport.is_closing() or self.conn.state is not State.OPEN:
-            self._end()
+            return False
+        self._carrier, self._carried = carrier, True
+        self.transport.set_write_buffer_limits(high=high_water_bytes)
+        # What only the way through ASGI needs. Some of it is a kilobyte for each idle client.
+        self.queue = cast(Any, _Nowhere)
+        del self.scope, self.request, self.response
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        return True
+
+    async def run_asgi(self) -> None:
+        """The application; a socket that it carries outlives it."""
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnected:
+            pass
+        except BaseException:
+            self.logger.exception("Exception in ASGI application\n")
+            self.send_500_response()
+        else:
+            if not self.handshake_complete:
+                self.logger.error("ASGI callable returned without completing handshake.")
+                self.send_500_response()
+        if not self._carried and self.close_timer is None:
+            self.transport.close()
 
     def close_now(self, code: int, reason: str) -> None:
         """Close without waiting for room, and abort where the peer does not take it."""
         if self.close_sent or self.transport.is_closing() or self.conn.state is not State.OPEN:
             return
-        self._end()
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self._end(code, reason)
         self.conn.send_close(code, reason)
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
-        if self.read_paused:
-            self.read_paused = False
-            self.transport.resume_reading()
         self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
         self._abort_soon()
 
-    def _end(self) -> None:
-        if self._ended is not None:
-            self._ended()
+    def _end(self, code: int, reason: str = "") -> None:
+        """The socket ends: nothing is written from now on, and the carrier is told once this round is over."""
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            carrier.shut()
+            self.loop.call_soon(carrier.gone, code, reason)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._room_changed is not None:
-            self._room_changed(False)
+        if self._carrier is not None:
+            self._carrier.room_changed(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._room_changed is not None:
-            self._room_changed(True)
+        if self._carrier is not None:
+            self._carrier.room_changed(True)
 
     def shutdown(self) -> None:
-        self._end()
+        self._end(_SERVICE_RESTART)
         super().shutdown()
 
     async def send(self, message: Any) -> None:
@@ -104,16 +155,26 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self._abort_soon()
 
     def send_receive_event_to_app(self) -> None:
-        """Invalid UTF-8 is the peer's mistake: 1007, without the traceback that uvicorn logs for it."""
-        if self.curr_msg_data_type == "text" and not self.close_sent:
-            self.frames = [b"".join(self.frames)]
+        """A whole message. Invalid UTF-8 is the peer's mistake: 1007, without uvicorn's traceback."""
+        if self.close_sent:
+            self.frames = []
+            return
+        data = b"".join(self.frames)
+        text: str | None = None
+        if self.curr_msg_data_type == "text":
             try:
-                self.frames[0].decode()
+                text = data.decode()
             except UnicodeDecodeError:
                 self.frames = []
                 self.conn.send_close(_INVALID_DATA)
                 self.handle_parser_exception()
                 return
+        if self._carried:
+            self.frames = []
+            if self._carrier is not None:
+                self._carrier.received(text)
+            return
+        self.frames = [data]
         super().send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
@@ -123,9 +184,9 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         away: the peer would see 1006 and come back for ever. So only our side ends; what still comes is
         dropped until the peer ends its own.
         """
-        self._end()
         close = self.conn.close_sent
         assert close is not None
+        self._end(close.code, close.reason)
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = self._refused = True
@@ -136,19 +197,21 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
     def handle_close(self, event: Frame) -> None:
-        self._end()
+        close = self.conn.close_rcvd
+        assert close is not None
+        self._end(close.code, close.reason)
         super().handle_close(event)
         self._abort_soon()
 
     def eof_received(self) -> None:
-        self._end()
+        self._end(_NO_STATUS)
         super().eof_received()
         self._abort_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._end()
+        self._end(_NO_STATUS)
         super().connection_lost(exc)
 
     def _abort_soon(self) -> None:
@@ -173,8 +236,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
             return
-        self._end()
         code = close_code("pong_timeout")
+        self._end(code, "pong_timeout")
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": "pong_timeout"})
         self.conn.fail(code, "pong_timeout")
         self.transport.write(b"".join(self.conn.data_to_send()))

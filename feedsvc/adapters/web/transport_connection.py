@@ -19,7 +19,19 @@ _REASON_BYTES = 123
 class TransportConnection:
     """One accepted WebSocket. `writable` is an attribute: it is asked for every delivery."""
 
-    def __init__(self, protocol: FeedProtocol, high_water_bytes: int) -> None:
+    __slots__ = (
+        "_callback",
+        "_ended",
+        "_protocol",
+        "_receive",
+        "_shut",
+        "bytes_sent",
+        "close_sent",
+        "frames_sent",
+        "writable",
+    )
+
+    def __init__(self, protocol: FeedProtocol) -> None:
         self.writable = True
         self.frames_sent = 0
         self.bytes_sent = 0
@@ -27,8 +39,24 @@ class TransportConnection:
         """Code and reason with which this side closed, None if it did not."""
         self._protocol = protocol
         self._callback: Callable[[], None] | None = None
+        self._receive: Callable[[str | None], None] | None = None
+        self._ended: Callable[[int, str], None] | None = None
         self._shut = False
-        protocol.carry(self._room_changed, self._ended, high_water_bytes)
+
+    def carry(
+        self,
+        high_water_bytes: int,
+        receive: Callable[[str | None], None],
+        ended: Callable[[int, str], None],
+    ) -> bool:
+        """Begin: `receive` gets each message (None for a binary one), `ended` the close code and reason, once.
+
+        False where the socket has ended already; nothing is called then.
+        """
+        self._receive, self._ended = receive, ended
+        return self._protocol.carry(self, high_water_bytes)
+
+    # -- ports.Connection ---------------------------------------------------------------------------------
 
     def write(self, frames: Sequence[bytes]) -> None:
         self.write_burst(Burst(frames))
@@ -43,18 +71,27 @@ class TransportConnection:
         self._callback = callback
 
     def close(self, code: int, reason: str = "") -> None:
-        if self.close_sent is not None:
-            return
-        self.close_sent = (code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
-        self._protocol.close_now(*self.close_sent)
+        if self.close_sent is None:
+            self.close_sent = (code, reason.encode()[:_REASON_BYTES].decode(errors="ignore"))
+            self._protocol.close_now(*self.close_sent)
 
-    def _room_changed(self, room: bool) -> None:
+    # -- what the protocol calls (server_protocol.Carrier) ------------------------------------------------
+
+    def received(self, text: str | None) -> None:
+        if self._receive is not None:
+            self._receive(text)
+
+    def room_changed(self, room: bool) -> None:
         if self._shut or room == self.writable:
             return
         self.writable = room
         if self._callback is not None:
             self._callback()
 
-    def _ended(self) -> None:
+    def shut(self) -> None:
         self._shut = True
         self.writable = False
+
+    def gone(self, code: int, reason: str) -> None:
+        if self._ended is not None:
+            self._ended(code, reason)

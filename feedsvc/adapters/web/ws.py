@@ -29,9 +29,6 @@ from feedsvc.runtime.lifecycle import Lifecycle
 _UNSUPPORTED_DATA = 1003
 _GONE = (1005, "")
 
-Carrier = TransportConnection | AsgiConnection
-"""By the server: ours carries ready frames itself, any other one through ASGI."""
-
 
 class WebSocketFeed:
     """The ASGI application of `/v1/ws`."""
@@ -79,54 +76,85 @@ class WebSocketFeed:
         return claims
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
-        connection_id = secrets.token_urlsafe(9)
         protocol = protocol_of(scope)
-        if protocol is not None:
-            carried = TransportConnection(protocol, self._high_water_bytes)
-            await self._hold(carried, connection_id, receive, claims)
+        if protocol is None:
+            await self._serve_by_asgi(receive, send, claims)
             return
-        plain = AsgiConnection(send, self._high_water_bytes)
-        writer = asyncio.get_running_loop().create_task(plain.run(), name=f"writer-{connection_id}")
+        connection = TransportConnection(protocol)
+        held = _Held(self._context, connection, self._lifecycle)
+        if not connection.carry(self._high_water_bytes, held.receive, held.ended):
+            held.ended(*_GONE)
+            return
+        held.start(claims)
+
+    async def _serve_by_asgi(self, receive: Receive, send: Send, claims: Claims | None) -> None:
+        connection = AsgiConnection(send, self._high_water_bytes)
+        writer = asyncio.get_running_loop().create_task(connection.run(), name="writer")
+        held = _Held(self._context, connection, self._lifecycle)
+        code, reason = _GONE
         try:
-            await self._hold(plain, connection_id, receive, claims)
+            held.start(claims)
+            code, reason = await _read(receive, held.receive)
         finally:
+            held.ended(code, reason)
             writer.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await writer
 
-    async def _hold(
-        self, connection: Carrier, connection_id: str, receive: Receive, claims: Claims | None
+
+class _Held:
+    """One client from its first frame to the line in the log that says how it ended."""
+
+    __slots__ = ("_client", "_connection", "_context", "_id", "_lifecycle")
+
+    def __init__(
+        self,
+        context: ClientContext,
+        connection: TransportConnection | AsgiConnection,
+        lifecycle: Lifecycle,
     ) -> None:
-        """One client until its socket is gone."""
-        client = Client(self._context, connection, connection_id, self._lifecycle.remove)
-        self._lifecycle.add(client)
-        self._report("connection.opened", connection_id, {})
+        self._context = context
+        self._connection = connection
+        self._lifecycle = lifecycle
+        self._id = secrets.token_urlsafe(9)
+        self._client = Client(context, connection, self._id, lifecycle.remove)
+        lifecycle.add(self._client)
+        self._report("connection.opened", {})
+
+    def start(self, claims: Claims | None) -> None:
+        self._client.start(claims)
+        if self._lifecycle.draining:  # it began while this upgrade was checked
+            self._client.close("going_away")
+
+    def receive(self, text: str | None) -> None:
+        """A message; what goes wrong with it is ours, and ends this connection alone."""
+        if text is None:
+            self._connection.close(_UNSUPPORTED_DATA, "frames are text")
+            return
         try:
-            client.start(claims)
-            if self._lifecycle.draining:  # it began while this upgrade was checked
-                client.close("going_away")
-            code, reason = await _read(receive, client.receive, connection)
-        finally:
-            client.transport_closed()
+            self._client.receive(text)
+        except Exception as error:
+            self._report("client.failed", {"what": "receive", "error": f"{type(error).__name__}: {error}"})
+            self._client.close("internal")
+
+    def ended(self, code: int, reason: str) -> None:
+        """The socket is gone; `code` and `reason` are the peer's where this side did not close."""
+        connection, metrics = self._connection, self._context.metrics
+        self._client.transport_closed()
         code, reason = connection.close_sent or (code, reason)
-        metrics = self._context.metrics
         metrics.count("closes", code=str(code))
         metrics.count("frames_sent", connection.frames_sent)
         metrics.count("bytes_sent", connection.bytes_sent)
-        self._report("connection.closed", connection_id, {"code": code, "reason": reason})
+        self._report("connection.closed", {"code": code, "reason": reason})
 
-    def _report(self, event: str, connection_id: str, fields: Mapping[str, object]) -> None:
-        self._context.report(event, {"connection": connection_id, **fields})
+    def _report(self, event: str, fields: Mapping[str, object]) -> None:
+        self._context.report(event, {"connection": self._id, **fields})
 
 
-async def _read(receive: Receive, deliver: Callable[[str], None], connection: Carrier) -> tuple[int, str]:
-    """Deliver text frames until the socket is gone; returns the close code and reason of the peer."""
+async def _read(receive: Receive, deliver: Callable[[str | None], None]) -> tuple[int, str]:
+    """Deliver messages until the socket is gone; returns the close code and reason of the peer."""
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
             return message.get("code", _GONE[0]), message.get("reason") or ""
-        text = message.get("text")
-        if text is None:
-            connection.close(_UNSUPPORTED_DATA, "frames are text")
-        else:
-            deliver(text)
+        deliver(message.get("text"))
