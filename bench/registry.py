@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from bench import append_cost, latency, read_cost
+from bench import append_cost, latency, match, read_cost, refusal
 from bench.results import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
-    benchmark.name: benchmark for benchmark in (append_cost.BENCHMARK, read_cost.BENCHMARK, latency.BENCHMARK)
+    benchmark.name: benchmark
+    for benchmark in (
+        append_cost.BENCHMARK,
+        match.BENCHMARK,
+        refusal.BENCHMARK,
+        read_cost.BENCHMARK,
+        latency.BENCHMARK,
+    )
 }

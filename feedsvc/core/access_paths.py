@@ -8,7 +8,7 @@ out: a branch may promise too much, never too little, and the predicate is asked
 * `Equal` and `AnyOf` are one branch with one field; an `AnyOf` of nothing has no branch;
 * `And` is the product of its clauses' branches; a clause that would make too many is left out;
 * `Or` is all branches of its clauses, those of one field alone made one;
-* `ElemMatch` is its clause, below its path.
+* `$elemMatch` is its clause, below its path, but for paths that begin with an index.
 
 A branch without a field says nothing, and then the topic is scanned. A field is a path in a *view* of the document:
 the policy's filter sees it whole, the client's behind the policy's projection, where hidden fields are missing.
@@ -23,7 +23,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from feedsvc.core.filters.nodes import And, AnyOf, Equal, Node, Or
+from feedsvc.core.filters.nodes import And, AnyOf, ElemMatch, ElemMatchValue, Equal, Node, Or
 from feedsvc.core.filters.values import NULL, bracket, value_key
 from feedsvc.core.projection import IDENTITY, Projection
 from feedsvc.core.topics import Topic
@@ -88,11 +88,16 @@ def _cover(node: Node, view: bytes, above: str) -> _Cover:
         return _all([_cover(clause, view, above) for clause in node.clauses])
     if isinstance(node, Or):
         return _any([_cover(clause, view, above) for clause in node.clauses])
+    if not isinstance(node, (Equal, AnyOf, ElemMatch, ElemMatchValue)):
+        return _NOTHING_SAID
+    path = _below(above, node.path)
+    if path is None:
+        return _NOTHING_SAID
     if isinstance(node, Equal):
-        return _one_of(Field(view, _below(above, node.path)), (node.value,))
+        return _one_of(Field(view, path), (node.value,))
     if isinstance(node, AnyOf):
-        return _one_of(Field(view, _below(above, node.path)), node.values)
-    return _NOTHING_SAID
+        return _one_of(Field(view, path), node.values)
+    return _Cover(_cover(node.clause, view, path).branches, False) if node.path else _NOTHING_SAID
 
 
 def _one_of(field: Field, values: Iterable[object]) -> _Cover:
@@ -172,5 +177,8 @@ def _trimmed(branches: tuple[_Constraints, ...]) -> tuple[Branch, ...] | None:
     return tuple(trimmed)
 
 
-def _below(above: str, path: str) -> str:
-    return f"{above}.{path}" if above and path else above or path
+def _below(above: str, path: str) -> str | None:
+    """A path inside an `$elemMatch`; None where it begins with an index, which is one of an array in the array."""
+    if not above or not path:
+        return above or path
+    return None if path.partition(".")[0].isdigit() else f"{above}.{path}"

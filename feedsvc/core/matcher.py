@@ -38,7 +38,7 @@ import msgspec
 
 from feedsvc.core.access_paths import WHOLE, AccessPath, access_path
 from feedsvc.core.changes import Change, Document
-from feedsvc.core.filters.nodes import And, Node, Not, Or
+from feedsvc.core.filters.nodes import And, ElemMatch, ElemMatchValue, Node, Not, Or, Pattern
 from feedsvc.core.lookups import Lookups, Reading
 from feedsvc.core.membership import ChangeView
 from feedsvc.core.projection import Projection
@@ -47,6 +47,9 @@ from feedsvc.core.topics import Topic
 
 PORTION = 128
 """Topics that are asked before others may run: a fraction of a millisecond."""
+
+_PATTERN = 4
+"""A search in a short string costs a few comparisons; in a long one it is linear."""
 
 
 class IndexPlan(msgspec.Struct, frozen=True):
@@ -102,12 +105,14 @@ def _cost(topic: Topic, kind: _Kind) -> int:
 
 
 def _conditions(node: Node) -> int:
-    """Single conditions, each with one more for every further part of its path."""
+    """Single conditions, each with one more for every further part of its path; patterns count as `_PATTERN`."""
     if isinstance(node, (And, Or)):
         return sum(map(_conditions, node.clauses))
     if isinstance(node, Not):
         return _conditions(node.clause)
-    return 1 + node.path.count(".")
+    if isinstance(node, (ElemMatch, ElemMatchValue)):
+        return _conditions(node.clause) + 1 + node.path.count(".")
+    return (_PATTERN if isinstance(node, Pattern) else 1) + node.path.count(".")
 
 
 class _Group:
