@@ -35,8 +35,8 @@ _MAX_PADDING = 1_500_000
 class AmbiguousDeltaError(Exception):
     """The update description does not say what the document is now.
 
-    A topic that needs no membership takes the lookup instead. An exact one is lost (`images_lost`): the lookup may be of
-    any later state, so that membership decided on it would tell of a later event, and once more at that event.
+    A topic that needs no membership takes the lookup instead. An exact one is lost (`images_lost`): the lookup may be
+    of any later state, so that membership decided on it would tell of a later event, and once more at that event.
     """
 
 

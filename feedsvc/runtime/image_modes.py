@@ -33,7 +33,7 @@ from feedsvc.runtime.tail import Report
 
 IMAGES_FRESH_S = 10.0
 """How long an answer about a collection's images is used."""
-ANSWER_WITHIN_S = 5.0
+ANSWER_WITHIN_S = 2.0
 WAIT_S = BEAT_S
 """How long the watch waits between two looks at what is due."""
 AT_ONCE = 4
