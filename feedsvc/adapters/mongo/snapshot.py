@@ -1,9 +1,9 @@
 """`ports.DocumentSource` on MongoDB: one `find`, read in pieces (decision 10).
 
 The find runs in a causally consistent session that has been advanced to `after`, with read concern majority: the
-server sends `afterClusterTime` back to itself and waits until its majority point is there, so no document is older than
-the position at which the stream began. It is no point in time: each reply shows the majority state of its own moment,
-and the find may see anything between `after` and its end. What this can do to a scan that goes on while others write:
+driver sends it as `afterClusterTime`, and the server waits until its majority point is there, so no document is older
+than the position at which the stream began. It is no point in time: each reply shows the majority state of its own
+moment, and the find may see anything between `after` and its end. What this can do to a scan while others write:
 
 * a scan of the collection goes by record id, which an update does not change; a scan of an index may meet a document
   twice, or not at all, whose key moved meanwhile (manual, "Read Isolation, Consistency, and Recency": cursor
