@@ -240,12 +240,18 @@ def _expressions() -> list[Hostile]:
             "repetitions of repetitions", {"a": {"$regex": "((((a{99}){99}){99}){99})"}}, INVALID, "a.$regex"
         ),
         Hostile("many long repetitions", {"a": {"$regex": r"[^x]{900}" * 400}}, INVALID, "a.$regex"),
-        Hostile("17 regular expressions", _alternatives(["a"] * 17), INVALID, ""),
+        Hostile("17 regular expressions", _alternatives(["a"] * 17), INVALID, "$or.16.a.$regex"),
         Hostile(
-            "a bad regular expression behind 15 dear ones",
-            _alternatives([r"[^\x{100}]{50}" + letter for letter in "abcdefghijklmno"] + ["(?=a)"]),
+            "a bad regular expression behind 15 others",
+            _alternatives([f"[^a]{{60}}{i}" for i in range(15)] + ["(?=a)"]),
             UNSUPPORTED,
             "$or.15.a.$regex",
+        ),
+        Hostile(
+            "two of the largest regular expressions",
+            _alternatives(["[é-\uffff]{416}", r"[\x{800}-\x{fffe}\x{10010}-\x{10ffee}]{312}"]),
+            INVALID,
+            "$or.1.a.$regex",
         ),
     ]
 

@@ -79,7 +79,9 @@ def test_an_accepted_filter_is_read_soon_too() -> None:
     dear: list[dict[str, Any]] = [
         {"$or": [{"a": i} for i in range(250)]},
         {"a": {"$in": [{"b": i} for i in range(200)]}},
-        {"$or": [{"a": {"$regex": rf"[^\x{{100}}]{{50}}{i}"}} for i in range(16)]},
+        {"a" * 30: {"$all": list(range(200))}},
+        {"$or": [{"a": {"$regex": f"[^a]{{60}}{i}"}} for i in range(16)]},
+        {"a": {"$regex": r"[\x{800}-\x{fffe}\x{10010}-\x{10ffee}]{312}"}},
         {"$and": [{f"{name}.0.0.0.0.0.0.0.0": 1} for name in "abcd"]},
     ]
     for query in dear:

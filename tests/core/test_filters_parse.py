@@ -20,6 +20,7 @@ from feedsvc.core.filters.bounds import (
     MAX_DEPTH,
     MAX_FILTER_BYTES,
     MAX_IN_VALUES,
+    MAX_INSTRUCTIONS,
     MAX_NUMERIC_PARTS,
     MAX_PATH_PARTS,
     MAX_PATTERNS,
@@ -208,6 +209,9 @@ def test_bounds_hold_exactly() -> None:
     assert refusal({"a": "x" * (room + 1)}).code == "filter_invalid"
     parse_filter({"$or": [{"a": Regex("x" * i)} for i in range(MAX_PATTERNS)]})
     assert refusal({"a": {"$in": [Regex("x")] * (MAX_PATTERNS + 1)}}).code == "filter_invalid"
+    large = [{"a": {"$regex": "[a-z]{1000}"}}] * (MAX_INSTRUCTIONS // 1000 - 1)
+    parse_filter({"$or": large})
+    assert refusal({"$or": [*large, *large]}).code == "filter_invalid"
     deepest = ".".join("0" * MAX_NUMERIC_PARTS)
     count = MAX_READINGS // 2**MAX_NUMERIC_PARTS
     parse_filter({"$or": [{deepest: i} for i in range(count)]})
@@ -450,7 +454,7 @@ def test_the_page_for_users_says_what_the_code_does() -> None:
         f"{MAX_FILTER_BYTES // 1024} KiB as JSON, {MAX_CANONICAL_BYTES // 1024} KiB in canonical form",
         f"{MAX_DEPTH} levels",
         f"{MAX_IN_VALUES} members",
-        f"{MAX_PATTERNS} regular expressions",
+        f"{MAX_PATTERNS} regular expressions, which together compile to at most {MAX_INSTRUCTIONS:,} instructions",
         f"{MAX_PATH_PARTS} parts of a path, {MAX_NUMERIC_PARTS} of them numbers",
         f"{MAX_READINGS:,} readings",
     ):

@@ -3,10 +3,6 @@
 What MongoDB refuses is refused; where MongoDB is lenient in a way that only hides mistakes, so is this: a `$` key
 inside a literal (MongoDB compares with a document that has such a field), a bool where a number belongs.
 
-A `Regex` is a pattern where MongoDB takes it for one (alone, in `$in`, `$nin`, `$all`, `$not`, `$regex`) and a plain
-value in `$eq` and inside documents and arrays: there it equals only a stored regular expression. Under `$ne`
-and the ranges it is refused. Options that change nothing, such as `u`, still tell stored ones apart and are kept.
-
 Numbers of operands may be of any type that holds a whole number; `$mod` alone cuts fractions off.
 
 Source: mongo/db/matcher/expression_parser.cpp; bsonelement.cpp (tryCoerce, parseIntegerElementToNonNegativeInt).
@@ -23,22 +19,18 @@ from bson.regex import Regex
 from feedsvc.core.filters.bounds import MAX_IN_VALUES, check_depth
 from feedsvc.core.filters.errors import FilterError, below, invalid, unsupported
 from feedsvc.core.filters.nodes import (
-    AnyOf,
     Equal,
     Exists,
     Mod,
     Node,
     Not,
-    Pattern,
     Range,
     RangeOperator,
     Size,
     Type,
-    either,
 )
-from feedsvc.core.filters.regex import RegexError, canonical_options, compile_regex
 from feedsvc.core.filters.types import ALIASES, CODES, INDISTINCT_ALIASES, INDISTINCT_CODES
-from feedsvc.core.filters.values import ARRAY, DOCUMENT, bracket, regex_options, truncated, value_key
+from feedsvc.core.filters.values import ARRAY, DOCUMENT, bracket, truncated
 
 Build = Callable[[str, object, str], Node]
 """Field, operand, and the operand's place, to a node; raises `FilterError`."""
@@ -58,57 +50,6 @@ def members(operand: object, path: str) -> list[Any]:
     if len(operand) > MAX_IN_VALUES:
         raise invalid(path, f"must not hold more than {MAX_IN_VALUES} values")
     return operand
-
-
-def any_of(field: str, operand: object, path: str) -> Node:
-    literals: dict[object, Any] = {}
-    clauses: list[Node] = []
-    for i, item in enumerate(members(operand, path)):
-        if isinstance(item, Regex):
-            clauses.append(pattern(field, item, f"{path}.{i}"))
-        else:
-            check_literal(item, f"{path}.{i}")
-            literals.setdefault(value_key(item), item)
-    if len(literals) == 1:
-        clauses.append(Equal(field, *literals.values()))
-    elif literals or not clauses:
-        clauses.append(AnyOf(field, tuple(literals.values())))
-    return either(clauses)
-
-
-def pattern(field: str, operand: Regex[Any], path: str) -> Node:
-    """A `Regex` where MongoDB searches with it."""
-    check_literal(operand, path)
-    return _pattern(field, operand.pattern, regex_options(operand), path)
-
-
-def regex(field: str, operators: dict[Any, Any], path: str) -> Node:
-    """`$regex` with its `$options`, wherever they stand in the document of operators at `path`."""
-    here = below(path, "$regex")
-    if "$regex" not in operators:
-        raise invalid(below(path, "$options"), "stands only beside $regex")
-    operand, options = operators["$regex"], operators.get("$options", "")
-    if not isinstance(options, str):
-        raise invalid(below(path, "$options"), "must be a string")
-    if isinstance(operand, Regex):
-        if "$options" not in operators:
-            return pattern(field, operand, here)
-        check_literal(operand, here)
-        if operand.flags:
-            raise invalid(below(path, "$options"), "the regular expression has options of its own")
-        operand = operand.pattern
-    if not isinstance(operand, str):
-        raise invalid(here, "must be a string or a regular expression")
-    return _pattern(field, operand, options, here)
-
-
-def _pattern(field: str, text: str, options: str, path: str) -> Node:
-    try:
-        canonical_options(options)
-        compile_regex(text, options)
-    except RegexError as error:
-        raise FilterError(error.code, path, error.rule) from None
-    return Pattern(field, text, "".join(sorted(set(options))))
 
 
 def exists(field: str, operand: object, path: str) -> Node:
@@ -226,15 +167,13 @@ LEAVES: dict[str, Build] = {
     "$gte": _range("$gte"),
     "$lt": _range("$lt"),
     "$lte": _range("$lte"),
-    "$in": any_of,
-    "$nin": lambda field, operand, path: Not(any_of(field, operand, path)),
     "$exists": exists,
     "$type": type_of,
     "$mod": mod,
     "$size": size,
 }
 LOGICAL = frozenset({"$and", "$or", "$nor"})
-NESTING = frozenset({"$not", "$all", "$elemMatch", "$regex", "$options"})
+NESTING = frozenset({"$in", "$nin", "$not", "$all", "$elemMatch", "$regex", "$options"})
 """Operators of a field whose meaning needs more than their operand: `parse` handles them."""
 OPERATORS = LOGICAL | NESTING | LEAVES.keys()
 """The whole language."""

@@ -18,7 +18,7 @@ import re2
 from feedsvc.core.filters.regex_syntax import TOO_LARGE, translate
 from feedsvc.core.filters.regex_tree import RegexError, invalid
 
-__all__ = ["MAX_PATTERN_BYTES", "RegexError", "canonical_options", "compile_regex"]
+__all__ = ["MAX_PATTERN_BYTES", "RegexError", "canonical_options", "compile_regex", "compile_sized"]
 
 MAX_PATTERN_BYTES = 4096
 """Not more than a whole filter may have; MongoDB's bound is 32764."""
@@ -35,6 +35,11 @@ def canonical_options(options: str) -> str:
 
 def compile_regex(pattern: str, options: str) -> Callable[[str], bool]:
     """A function that says whether MongoDB finds the pattern anywhere in a string. Raises `RegexError` only."""
+    return compile_sized(pattern, options)[0]
+
+
+def compile_sized(pattern: str, options: str) -> tuple[Callable[[str], bool], int]:
+    """The same, and the number of RE2's instructions: what compiling took, and a search takes per byte at worst."""
     flags = canonical_options(options)
     if len(pattern) > MAX_PATTERN_BYTES or len(pattern.encode("utf-8", "surrogatepass")) > MAX_PATTERN_BYTES:
         raise invalid(f"a regular expression has at most {MAX_PATTERN_BYTES} bytes")
@@ -47,7 +52,7 @@ def compile_regex(pattern: str, options: str) -> Callable[[str], bool]:
         re2.purge()  # its cache would keep the last 128 patterns of all tenants in memory
     search = compiled.search
     # Bytes: a search in a str also counts the characters before the match.
-    return lambda text: search(text.encode()) is not None
+    return lambda text: search(text.encode()) is not None, int(compiled.programsize)
 
 
 def _settings() -> re2.Options:
