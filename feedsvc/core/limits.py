@@ -283,6 +283,12 @@ _TABLE: tuple[Limit, ...] = (
     ),
     Limit("catch_up_window_s", 0.05, "seconds", "Positions that ask within it share a catch-up tail."),
     Limit(
+        "catch_up_gather_s",
+        2,
+        "seconds",
+        "In a storm of reconnects a catch-up tail waits for more of them.",
+    ),
+    Limit(
         "tail_linger_s",
         30,
         "seconds",
@@ -358,6 +364,7 @@ class Limits(msgspec.Struct, frozen=True):
     snapshots_per_tenant: int = _whole("snapshots_per_tenant")
     snapshot_page_bytes: int = _whole("snapshot_page_bytes")
     catch_up_window_s: float = _seconds("catch_up_window_s")
+    catch_up_gather_s: float = _seconds("catch_up_gather_s")
     tail_linger_s: float = _seconds("tail_linger_s")
     high_water_bytes: int = _whole("high_water_bytes")
     policy_file_bytes: int = _whole("policy_file_bytes")

@@ -169,6 +169,11 @@ class Placement:
         self._do(act)
         return ended
 
+    @property
+    def queued(self) -> int:
+        """How many subscriptions wait for a catch-up tail."""
+        return len(self._places.queue)
+
     def next_opening(self) -> Position | None:
         """Where the next catch-up tail opens: the least of the queue, a boundary first (rule 7)."""
         positions = [waiting.at for waiting in self._places.queue if waiting.at is not None]

@@ -14,6 +14,7 @@ from feedsvc.core.placement import Placement
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
 from feedsvc.runtime.backoff import Backoff
+from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.pulse import Pulse
 from feedsvc.runtime.tail import CatchUpReader, LiveReader, Readers
 
@@ -22,8 +23,9 @@ class Feed:
     def __init__(
         self,
         readers: Readers,
-        slots: asyncio.Semaphore,
+        slots: CatchUpSlots,
         catch_up_window_s: float,
+        catch_up_gather_s: float,
     ) -> None:
         self.readers = readers
         self.placement: Placement = readers.placement
@@ -33,6 +35,8 @@ class Feed:
         self.idle_since: float | None = readers.clock.monotonic()
         self._slots = slots
         self._catch_up_window_s = catch_up_window_s
+        self._catch_up_gather_s = catch_up_gather_s
+        self._tenant = readers.scope.database
         self._backoff = Backoff(readers.random)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opener: asyncio.Task[None] | None = None
@@ -95,17 +99,17 @@ class Feed:
             await asyncio.wait(set(self._tasks))
 
     async def _open_catch_ups(self) -> None:
-        """Open catch-up tails until nobody is queued. Near positions that ask within the window share one."""
+        """Open catch-up tails until nobody is queued. Positions that ask together share one."""
         readers = self.readers
         try:
-            await readers.pause(self._catch_up_window_s)
             while not readers.closing.is_set() and self.placement.next_opening() is not None:
+                await self._gather()
                 await readers.pause(self._backoff.first_s(readers.clock.monotonic()))
                 await readers.until_live()
-                await self._slots.acquire()
+                await self._slots.acquire(self._tenant)
                 start = self.placement.next_opening()
                 if start is None or readers.closing.is_set():
-                    self._slots.release()
+                    self._slots.release(self._tenant)
                     continue
                 opened = asyncio.Event()
                 self._spawn(self._catch_up(start, opened), "catch-up")
@@ -113,13 +117,25 @@ class Feed:
         finally:
             self._opener = None
 
+    async def _gather(self) -> None:
+        """Wait for those that ask at the same time. One client waits for a window. In a storm, where the queue has
+        grown by half within the last window, the next one is twice as long: whoever comes later with an older position
+        needs another tail."""
+        window_s, left_s = self._catch_up_window_s, self._catch_up_gather_s
+        queued = 0
+        while left_s > 0 and self.placement.queued > queued * 1.5:
+            queued = self.placement.queued
+            await self.readers.pause(min(window_s, left_s))
+            left_s -= window_s
+            window_s *= 2
+
     async def _catch_up(self, start: Position, opened: asyncio.Event) -> None:
         """One catch-up tail in one slot. `opened` is set once those it serves have left the queue, or it ended."""
         reader = CatchUpReader(self.readers, start, self._backoff, opened.set)
         try:
             await reader.run()
         finally:
-            self._slots.release()
+            self._slots.release(self._tenant)
             opened.set()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -29,6 +29,7 @@ from feedsvc.core.tokens import TokenInvalidError, TokenSealer
 from feedsvc.core.topics import Topic, effective_topic
 from feedsvc.ports import ChangeSource, Clock, DocumentSource, Metrics
 from feedsvc.runtime.admission import Admission
+from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
 from feedsvc.runtime.image_modes import ImageModes
@@ -96,7 +97,7 @@ class Hub:
         self._metrics = metrics
         self._report = report
         self._sealer = TokenSealer(settings.token_keys)
-        self._slots = asyncio.Semaphore(settings.limits.catch_up_tails)
+        self._slots = CatchUpSlots(settings.limits.catch_up_tails)
         self._closing = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
@@ -322,7 +323,7 @@ class Hub:
             self._settings.random,
             limits.slow_after_s,
         )
-        feed = Feed(readers, self._slots, limits.catch_up_window_s)
+        feed = Feed(readers, self._slots, limits.catch_up_window_s, limits.catch_up_gather_s)
         placement.on_change(feed.changed)
         return feed
 

@@ -85,6 +85,33 @@ async def test_catch_up_tails_that_fail_take_turns(moment: str) -> None:
 
 
 @in_virtual_time
+async def test_a_storm_of_reconnects_is_gathered_even_if_each_one_is_older_than_the_last() -> None:
+    """Sixty clients within a second and a half, the one with the oldest position last: not sixty streams."""
+    async with beating() as (world, source):
+        tokens = await old_tokens(world, 60)
+        peers = []
+        for token in reversed(tokens):
+            peers += await resuming(world, [token])
+            await asyncio.sleep(0.025)
+        for number, peer in enumerate(reversed(peers)):
+            assert (await heard(peer, "subscribed"))["resumed"]
+            assert [await event(peer) for _ in range(number + 1, 61)] == list(range(number + 1, 61))
+            await heard(peer, "live")
+        assert len(source.openings[1:]) <= 4
+
+
+@in_virtual_time
+async def test_one_client_does_not_wait_for_others() -> None:
+    async with beating() as (world, source):
+        (token,) = await old_tokens(world, 1)
+        began = asyncio.get_running_loop().time()
+        (peer,) = await resuming(world, [token])
+        await heard(peer, "subscribed")
+        assert await event(peer) == 1
+        assert source.openings[-1].at_s - began == pytest.approx(Limits().catch_up_window_s)
+
+
+@in_virtual_time
 async def test_a_replay_that_breaks_again_and_again_goes_on_where_it_stood() -> None:
     """Each stream delivers two events and fails: the client gets all of them, once and in order."""
     async with beating() as (world, source):

@@ -1,0 +1,52 @@
+"""Slots of catch-up tails: bounded, in turn, and never lost by who gives up waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+from feedsvc.runtime.catch_up_slots import CatchUpSlots
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_one_tenant_leaves_a_slot_and_the_next_one_goes_to_the_next_tenant() -> None:
+    """Two slots: a tenant with many feeds gets one; another tenant is not behind all of them."""
+    slots, order = CatchUpSlots(2), []
+
+    async def use(tenant: str, number: int) -> None:
+        await slots.acquire(tenant)
+        order.append((tenant, number))
+
+    tasks = [asyncio.create_task(use("a", number)) for number in range(3)]
+    await settle()
+    tasks += [asyncio.create_task(use("b", number)) for number in range(2)]
+    await settle()
+    assert order == [("a", 0), ("b", 0)]
+    slots.release("a")
+    await settle()
+    slots.release("b")
+    await settle()
+    assert order == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    slots.release("a")
+    await settle()
+    assert order[-1] == ("a", 2)
+    assert all(task.done() for task in tasks)
+
+
+async def test_who_gives_up_takes_no_slot() -> None:
+    """Neither while it waits, nor when the slot has been given to it in the same round."""
+    slots = CatchUpSlots(1)
+    await slots.acquire("a")
+    waiting = asyncio.create_task(slots.acquire("b"))
+    await settle()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    given = asyncio.create_task(slots.acquire("c"))
+    await settle()
+    slots.release("a")
+    given.cancel()
+    await asyncio.gather(given, return_exceptions=True)
+    await asyncio.wait_for(slots.acquire("d"), 1)
