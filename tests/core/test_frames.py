@@ -15,11 +15,12 @@ from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.changes import Change, ChangeBody, Namespace, UndecodableError, expand
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.images import AmbiguousDeltaError, after_image
-from feedsvc.core.messages import Event
+from feedsvc.core.messages import Event, TopicRequest
+from feedsvc.core.policy import Grant
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.core.tail import Loss
 from feedsvc.core.tokens import TokenSealer
-from feedsvc.core.topics import Topic
+from feedsvc.core.topics import Topic, effective_topic
 from feedsvc.core.visible import same
 from tests.core.change_cases import AT, MATCH, ORDERS, OTHER, change, topic
 
@@ -387,3 +388,45 @@ def test_an_exact_frame_shows_the_document_that_the_update_made(data: st.DataObj
         assert Built().builder.build(one, what) is None  # only what is hidden changed
     else:
         assert Built().event(one, what)["fullDocument"] == now
+
+
+def test_what_topics_have_in_common_is_written_once() -> None:
+    """Of 50 topics that see an update, each has its own id and token; the document is encoded once for each
+    projection, the change's own members once."""
+    encoded: list[object] = []
+
+    def counted(tree: object) -> bytes:
+        encoded.append(tree)
+        return encode_json(tree)
+
+    builder = FrameBuilder(SEALER, SOURCE, counted, 1 << 20, lambda _, error: None)
+    plain = [narrow({"s": 1, "v": {"$gt": n - 50}}, {}) for n in range(25)]
+    small = [narrow({"s": 1, "v": {"$gt": n - 50}}, {"v": 1}) for n in range(25)]
+    what = change("update", MATCH, MATCH)
+    frames = [builder.build(one, what) for one in (*plain, *small)]
+    assert len(encoded) == 3
+    assert frames == [Built().builder.build(one, what) for one in (*plain, *small)]
+    assert len(set(frames)) == 50
+
+
+def narrow(filter: dict[str, Any], fields: dict[str, Any]) -> Topic:
+    """A topic of a client with this filter and these fields."""
+    grant = Grant("acme", "app", "orders", {}, {}, True)
+    return effective_topic(grant, TopicRequest("orders", filter=filter, fields=fields), images=True)
+
+
+def test_a_document_that_cannot_be_written_is_tried_once() -> None:
+    """However many topics see it, each of them is lost."""
+    tried: list[object] = []
+
+    def refused(tree: object) -> bytes:
+        tried.append(tree)
+        if isinstance(tree, dict) and "fullDocument" in tree:
+            raise UndecodableError
+        return encode_json(tree)
+
+    builder = FrameBuilder(SEALER, SOURCE, refused, 1 << 20, lambda _, error: None)
+    what = change("insert", None, MATCH)
+    for n in range(10):
+        assert builder.build(narrow({"v": {"$gt": -n}}, {}), what) == Loss("event_unavailable")
+    assert len(tried) == 1
