@@ -83,7 +83,11 @@ class PolicyView:
             after = self.view.after_update() if operation == "update" else body.full_document
             if body.before is None or after is None:
                 return None
-            self._states = self.policy.apply(body.before), self.policy.apply(after)
+            form = topic.policy_fields_form
+            self._states = (
+                self.view.behind(form, self.policy, body.before),
+                self.view.behind(form, self.policy, after),
+            )
         return self._states
 
     def _is_unchanged(self, before: Document, after: Document) -> bool:
