@@ -3,7 +3,8 @@
 It answers the client in the client's terms. Of the policy it says only that it AND-s a filter (`policyFilter`): its
 paths and constants, and which fields it hides, are the operator's. So `filter` and `fields` are the client's own, in
 canonical form, and of the look-ups only paths that the client named are shown. A hidden field in the client's filter
-is told about as a field that no document has: the same words, the same index.
+is told about as a field that no document has: the same words, the same index. `residual`, `scanned` and `cost` are
+those of both filters together, which is a figure and no word of the policy's.
 
 A topic that would be refused is an answer as well (`refused`), for that is what was asked.
 """
