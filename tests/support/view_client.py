@@ -34,6 +34,7 @@ class Progress:
         self.written = 0
         self.ending = False
         self._moved = asyncio.Condition()
+        self._away = 0
 
     async def note(self, written: int, *, ending: bool = False) -> None:
         async with self._moved:
@@ -41,8 +42,17 @@ class Progress:
             self._moved.notify_all()
 
     async def reach(self, written: int) -> None:
+        """Stay away until then."""
         async with self._moved:
+            self._away += 1
+            self._moved.notify_all()
             await self._moved.wait_for(lambda: self.ending or self.written >= written)
+            self._away -= 1
+
+    async def away(self, count: int) -> None:
+        """Until so many clients are."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._away >= count)
 
 
 class ViewClient:
@@ -51,7 +61,8 @@ class ViewClient:
     `touch` writes that document again: a state that begins at the end has no event of it yet. `foreign_token` gives
     a resume token of another topic of the tenant. `own`: fields that every document has, with these values. `hidden`:
     a text that no frame holds. `snapshots`: whether snapshots are asked for; else the client fetches every state
-    itself. `away_until`: once it is cut it stays away until there are so many writes.
+    itself. `away_until`: it is cut as soon as it is live, stays away until there are so many writes, and comes back
+    with its own token, then and later.
     """
 
     def __init__(
@@ -99,23 +110,25 @@ class ViewClient:
                 self.figures["lost connections"] += 1
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not (self._done or self.view.ended):
-                self.figures["cuts"] += 1
-                if self._rng.random() < 0.4:
-                    self.view.crash()
-                    self.figures["crashes"] += 1
-                if self._progress.written < self._away_until:
-                    await self._progress.reach(self._away_until)
-                elif self._rng.random() < 0.3:
-                    await self._progress.reach(self._progress.written + self._rng.randint(1, 30))
+            if self._done or self.view.ended:
+                continue
+            self.figures["cuts"] += 1
+            if self._progress.written < self._away_until:
+                await self._progress.reach(self._away_until)
+                continue
+            if self._rng.random() < 0.4:
+                self.view.crash()
+                self.figures["crashes"] += 1
+            if self._rng.random() < 0.3:
+                await self._progress.reach(self._progress.written + self._rng.randint(1, 30))
 
     def _request(self) -> dict[str, Any]:
         """Where to begin: mostly with the client's own token, and without one for a new state."""
         rng, own = self._rng, self.view.token
         fetch_or_snapshot = {"snapshot": "always"} if self._snapshots and rng.random() < 0.6 else {}
-        if own is None or rng.random() < 0.1:
+        if own is None or (rng.random() < 0.1 and not self._away_until):
             return fetch_or_snapshot
-        foreign = self.foreign_token() if rng.random() < 0.15 else None
+        foreign = self.foreign_token() if rng.random() < 0.15 and not self._away_until else None
         on_resync = {"snapshot": "onResync"} if self._snapshots and rng.random() < 0.6 else {}
         return {rng.choice(("resumeAfter", "startAfter")): foreign or own, **on_resync}
 
@@ -162,6 +175,8 @@ class ViewClient:
             return self._cut_every * 2
         elif frame["type"] in ("event", "checkpoint") and self._chance(0.2):
             self.view.save()
+        elif frame["type"] == "live" and self._progress.written < self._away_until:
+            return self._cut_every * 2
         self._done = self._progress.ending and self.last in self.view.event_keys
         return 1
 
