@@ -1,14 +1,14 @@
 """The hazards of the server layer (architecture, "Hazards of the server layer"), each on a served process.
 
 Some have their tests elsewhere: a half-closed peer does not skip the drain (tests/faults/test_drain.py), a reader that
-has stopped does not hold up the exit (test_shutdown.py), a writer that is stuck is aborted (tests/web/
-test_asgi_connection.py), a peer that answers no ping is let go (test_limits.py).
+has stopped does not hold up the exit (test_shutdown.py), a peer that answers no ping is let go (test_limits.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 import yaml
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
 from feedsvc import app
 from feedsvc.adapters.jwt import jwt_key_problems
@@ -99,7 +100,13 @@ async def test_a_stalled_reader_is_aborted_two_seconds_after_the_close(
     await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", service.port))
     headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
     async with connect(
-        service.url, sock=narrow, additional_headers=headers, max_queue=1, max_size=None, proxy=None
+        service.url,
+        sock=narrow,
+        additional_headers=headers,
+        max_queue=1,
+        max_size=None,
+        compression=None,
+        proxy=None,
     ) as stuck:
         await Client(stuck).subscribe("orders")
         stuck.transport.pause_reading()
@@ -112,14 +119,53 @@ async def test_a_stalled_reader_is_aborted_two_seconds_after_the_close(
         stuck.transport.abort()
 
 
-async def test_deflate_is_never_negotiated(service: Service, fresh_database: str) -> None:
-    """A frame that is shared by many connections must not depend on what one of them got before."""
+async def test_deflate_is_negotiated_without_context_and_frames_are_shared(
+    service: Service, database: Documents, fresh_database: str
+) -> None:
+    """A frame that many connections share must not depend on what one of them got before: with and without compression,
+    with a window too small for the shared form, large frames between small ones, all read the same."""
     headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
-    async with connect(service.url, additional_headers=headers, compression="deflate", proxy=None) as offered:
-        assert offered.request is not None and offered.response is not None
-        assert "permessage-deflate" in offered.request.headers["Sec-WebSocket-Extensions"]
-        assert "Sec-WebSocket-Extensions" not in offered.response.headers
-        assert offered.protocol.extensions == []
+    offers: list[ClientPerMessageDeflateFactory | None] = [
+        ClientPerMessageDeflateFactory(),
+        ClientPerMessageDeflateFactory(server_max_window_bits=9),
+        None,
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+        clients = []
+        for offer in offers:
+            socket = await stack.enter_async_context(
+                connect(
+                    service.url,
+                    additional_headers=headers,
+                    compression=None,
+                    extensions=None if offer is None else [offer],
+                    proxy=None,
+                )
+            )
+            assert socket.response is not None
+            answer = socket.response.headers.get("Sec-WebSocket-Extensions", "")
+            assert ("server_no_context_takeover" in answer) == (offer is not None)
+            client = Client(socket)
+            await client.subscribe("orders")
+            clients.append(client)
+        texts = ["x" * size for size in (10, 5_000, 20, 70_000, 900, 30)]
+        for number, text in enumerate(texts):
+            database["orders"].insert_one({"_id": number, "text": text})
+        for client in clients:
+            events = [(await client.until("event"))["event"] for _ in texts]
+            assert [event["fullDocument"]["text"] for event in events] == texts
+
+
+async def test_a_message_that_inflates_beyond_the_limit_ends_its_connection(
+    service: Service, fresh_database: str
+) -> None:
+    """A bomb: 10 MB in a frame of 10 KB."""
+    headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
+    async with connect(service.url, additional_headers=headers, proxy=None) as socket:
+        await socket.send(json.dumps({"type": "ping", "filler": "x" * 10_000_000}))
+        with pytest.raises(ConnectionClosedError) as closed:
+            [frame async for frame in socket]
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
 
 
 async def test_nothing_is_written_after_the_peers_close(

@@ -17,10 +17,12 @@ from typing import Any, Protocol, cast
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.extensions.permessage_deflate import PerMessageDeflate, ServerPerMessageDeflateFactory
 from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from feedsvc.core.burst import DEFLATE_WINDOW_BITS
 from feedsvc.core.errors import close_code
 
 TRANSPORT_EXTENSION = "feedsvc.transport"
@@ -55,6 +57,16 @@ class Carrier(Protocol):
         ...
 
 
+_DEFLATE = ServerPerMessageDeflateFactory(
+    server_no_context_takeover=True,
+    client_no_context_takeover=True,
+    server_max_window_bits=DEFLATE_WINDOW_BITS,
+    client_max_window_bits=DEFLATE_WINDOW_BITS,
+)
+"""Without a context each message stands for itself: one compressed form serves everybody, no connection keeps a window,
+and what a peer sends is inflated up to the limit of a frame and no further."""
+
+
 class _Nowhere:
     """In place of the queue of messages for an application that has returned."""
 
@@ -70,6 +82,22 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     _abort_timer: asyncio.TimerHandle | None = None
     _carrier: Carrier | None = None
     _carried = False
+    _heard = False
+    """Something came from the peer since the last ping."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.conn.available_extensions = [_DEFLATE]
+
+    @property
+    def deflates(self) -> bool:
+        """Whether the peer inflates what `core.burst` compresses; for an accepted socket."""
+        return any(
+            isinstance(extension, PerMessageDeflate)
+            and extension.local_no_context_takeover
+            and extension.local_max_window_bits >= DEFLATE_WINDOW_BITS
+            for extension in self.conn.extensions
+        )
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -222,6 +250,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        self._heard = True
         super().data_received(data)
         if self.conn.handshake_exc is not None and not hasattr(self, "scope"):
             # The HTTP server read this request, so only the WebSocket parser's bounds on headers can have refused it.
@@ -230,11 +259,21 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self.transport.write(_HEADERS_TOO_LARGE)
             self.transport.close()
 
+    def send_keepalive_ping(self) -> None:
+        self._heard = False
+        super().send_keepalive_ping()
+
     def keepalive_timeout(self) -> None:
-        """The peer did not answer a ping: say 4202 if there is room, then cut it off."""
+        """The peer did not answer a ping: say 4202 if there is room, then cut it off.
+
+        Whatever else came from it shows that it is there: a pong may stand behind a message that is still on its way.
+        """
         self.pong_timer = None
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
+            return
+        if self._heard:
+            self.schedule_ping()
             return
         code = close_code("pong_timeout")
         self._end(code, "pong_timeout")

@@ -21,6 +21,7 @@ class TransportConnection:
 
     __slots__ = (
         "_callback",
+        "_deflates",
         "_ended",
         "_protocol",
         "_receive",
@@ -38,6 +39,7 @@ class TransportConnection:
         self.close_sent: tuple[int, str] | None = None
         """Code and reason with which this side closed, None if it did not."""
         self._protocol = protocol
+        self._deflates = protocol.deflates
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
         self._ended: Callable[[int, str], None] | None = None
@@ -63,7 +65,7 @@ class TransportConnection:
 
     def write_burst(self, burst: Burst) -> None:
         if not self._shut:
-            self._protocol.transport.write(burst.websocket)
+            self._protocol.transport.write(burst.deflated if self._deflates else burst.websocket)
             self.frames_sent += len(burst.frames)
             self.bytes_sent += burst.size_bytes
 
