@@ -246,6 +246,12 @@ _TABLE: tuple[Limit, ...] = (
     Limit("filter_depth", 8, "levels", "Bounds recursion; hand-written filters stay below 4."),
     Limit("filter_in_values", 200, "count", "As many values as one index lookup of the matcher should hold."),
     Limit(
+        "conditions_per_change",
+        40_000,
+        "count",
+        "Of one tenant's topics on a collection, those that no hash look-up answers: some 10 ms of each change.",
+    ),
+    Limit(
         "subscription_id_chars", 64, "characters", "Room for a UUID with a prefix; it is echoed in frames."
     ),
     Limit(
@@ -354,6 +360,7 @@ class Limits(msgspec.Struct, frozen=True):
     filter_bytes: int = _whole("filter_bytes")
     filter_depth: int = _whole("filter_depth")
     filter_in_values: int = _whole("filter_in_values")
+    conditions_per_change: int = _whole("conditions_per_change")
     subscription_id_chars: int = _whole("subscription_id_chars")
     resume_token_chars: int = _whole("resume_token_chars")
     sse_topics: int = _whole("sse_topics")

@@ -48,6 +48,8 @@ from feedsvc.core.topics import Topic
 PORTION = 128
 """Topics that are asked before others may run: a fraction of a millisecond."""
 
+_FEW = 16
+
 _PATTERN = 4
 """A search in a short string costs a few comparisons; in a long one it is linear."""
 
@@ -84,7 +86,7 @@ def plan(topic: Topic) -> IndexPlan:
         lookups=tuple(tuple(field.path for field, _ in branch.fields) for branch in paths),
         residual=not path.complete,
         scanned=path.branches is None or told,
-        cost=0 if path.complete else _cost(topic, kind),
+        cost=cost_in_vain(topic, path),
     )
 
 
@@ -96,10 +98,12 @@ def _kind(topic: Topic) -> _Kind:
     return _Kind.OPEN if topic.deletes else _Kind.CLOSED
 
 
-def _cost(topic: Topic, kind: _Kind) -> int:
-    conditions = _conditions(topic.policy_filter.root) + _conditions(topic.client_filter.root)
-    if kind is _Kind.OPEN and "insert" not in topic.operations:
+def cost_in_vain(topic: Topic, path: AccessPath) -> int:
+    """`IndexPlan.cost` of a topic whose access path is known."""
+    kind = _kind(topic)
+    if kind is _Kind.ALL or path.complete or (kind is _Kind.OPEN and "insert" not in topic.operations):
         return 0
+    conditions = _conditions(topic.policy_filter.root) + _conditions(topic.client_filter.root)
     both = kind is _Kind.EXACT and not topic.operations.isdisjoint(("update", "replace"))
     return conditions * 2 if both else conditions
 
@@ -113,6 +117,9 @@ def _conditions(node: Node) -> int:
     if isinstance(node, (ElemMatch, ElemMatchValue)):
         return _conditions(node.clause) + 1 + node.path.count(".")
     return (_PATTERN if isinstance(node, Pattern) else 1) + node.path.count(".")
+
+
+_Asked = tuple[Iterable[LoggedTopic], Sequence[Document]]
 
 
 class _Group:
@@ -172,14 +179,15 @@ class Matcher:
             yield from _portions(self._members)
             return
         yield from _portions(told)
-        for group, documents in asked:
-            for portion in _portions(group.scanned):
+        for topics, documents in asked:
+            for portion in _portions(topics):
                 yield _asked(portion, documents, view)
 
-    def _found(self, view: ChangeView) -> tuple[dict[LoggedTopic, None], list[tuple[_Group, list[Document]]]]:
-        """Who is told, those that the look-ups found among them; and whom to ask about which documents."""
+    def _found(self, view: ChangeView) -> tuple[dict[LoggedTopic, None], list[_Asked]]:
+        """Who is told, and whom to ask about which documents. A few that look-ups found are told without being asked:
+        most of them match."""
         told: dict[LoggedTopic, None] = {}
-        asked: list[tuple[_Group, list[Document]]] = []
+        asked: list[_Asked] = []
         readings = _Readings(view)
         for kind, group in self._groups.items():
             if not group.members:
@@ -189,10 +197,15 @@ class Matcher:
                 told.update(group.members)
                 continue
             if group.lookups:
+                found: dict[LoggedTopic, None] = {}
                 for document in documents:
-                    group.lookups.find(readings.of(document), told)
+                    group.lookups.find(readings.of(document), found)
+                if len(found) <= _FEW:
+                    told.update(found)
+                else:
+                    asked.append((found, documents))
             if group.scanned:
-                asked.append((group, documents))
+                asked.append((group.scanned, documents))
         return told, asked
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 
+from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.limits import Limits
+from feedsvc.core.match_load import MatchLoad
+from feedsvc.core.topics import Topic
 
 _RETRY_AFTER_MS = 10_000
 
@@ -17,7 +19,8 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._connections: Counter[str] = Counter()
-        self._topics: dict[str, Counter[Hashable]] = {}
+        self._topics: dict[str, Counter[Topic]] = {}
+        self._loads: dict[tuple[str, Namespace], MatchLoad] = {}
         self.waiting = 0
         """Sockets that were accepted without credentials and have shown none yet."""
 
@@ -53,20 +56,48 @@ class Admission:
         if not self._connections[tenant]:
             del self._connections[tenant]
 
-    def enter(self, tenant: str, topic: Hashable) -> None:
-        """A subscription to a topic. Raises `Refusal('topic_limit')` where it would be one distinct topic too many."""
-        topics = self._topics.get(tenant)
-        if topics is None:
-            topics = self._topics[tenant] = Counter()
-        limit = self._limits.topics_per_tenant
-        if topic not in topics and len(topics) >= limit:
-            raise Refusal("topic_limit", f"the tenant holds {limit} topics, the most it may")
+    def enter(self, tenant: str, topic: Topic) -> None:
+        """A subscription to a topic. Raises `Refusal('topic_limit')` where it would be one distinct topic too many, or
+        one whose filter each change of its collection would have to be asked about in vain too often."""
+        topics = self._topics.get(tenant, Counter())
+        if topic not in topics:
+            limit = self._limits.topics_per_tenant
+            if len(topics) >= limit:
+                raise Refusal("topic_limit", f"the tenant holds {limit} topics, the most it may")
+            self._load(tenant, topic)
         topics[topic] += 1
+        self._topics[tenant] = topics
 
-    def exit(self, tenant: str, topic: Hashable) -> None:
+    def exit(self, tenant: str, topic: Topic) -> None:
         topics = self._topics[tenant]
         topics[topic] -= 1
-        if not topics[topic]:
-            del topics[topic]
+        if topics[topic]:
+            return
+        del topics[topic]
         if not topics:
             del self._topics[tenant]
+        self._unload(tenant, topic)
+
+    def _load(self, tenant: str, topic: Topic) -> None:
+        key = (tenant, topic.namespace)
+        load = self._loads.setdefault(key, MatchLoad())
+        before = load.conditions
+        load.add(topic)
+        # What costs nothing is never refused, however full the tenant is.
+        if before < load.conditions > self._limits.conditions_per_change:
+            self._unload(tenant, topic)
+            raise Refusal(
+                "topic_limit",
+                "the tenant's filters on this collection take too long for each change; compare a field with $eq "
+                "or $in, which costs nothing, or hold fewer topics",
+            )
+        if not load:
+            del self._loads[key]
+
+    def _unload(self, tenant: str, topic: Topic) -> None:
+        key = (tenant, topic.namespace)
+        load = self._loads.get(key)
+        if load is not None:
+            load.remove(topic)
+            if not load:
+                del self._loads[key]
