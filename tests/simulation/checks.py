@@ -53,7 +53,8 @@ def _tail_bounds(world: World, instance: Instance, tail: Tail) -> None:
 
 
 async def progress(world: World, consumers: list[Consumer], check: Callable[[], None]) -> None:
-    """With idle ticks and nobody failing, every stream becomes live, gets everything, and is checkpointed."""
+    """With idle ticks and nobody failing, every stream becomes live, in the mode of its collection's images, gets
+    everything, and is checkpointed."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _PATIENCE_S
     target = world.oplog.tick()
@@ -95,7 +96,9 @@ def _behind(world: World, consumers: list[Consumer], target: int) -> list[str]:
         for stream in consumer.streams:
             memory = stream.memory
             there = stream.state == "live" and memory is not None and memory.position.cluster_time >= target
-            if not there:
+            database, collection = stream.topic.database, stream.topic.collection
+            images = world.oplog.images(database, collection)
+            if not there or (world.oplog.exists(database, collection) and images != stream.exact):
                 at = None if memory is None else memory.mark
                 behind.append(f"{consumer.name} {stream.topic} {stream.state} at {at}")
     return behind

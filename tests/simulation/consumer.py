@@ -84,6 +84,8 @@ class Consumer:
         self.room: int | None = None
         self.stalled = False
         self.may_be_slow = False
+        self.switched = False
+        """Whether a topic ended because its collection's images were switched."""
         self._asked = 0
         self._asking: dict[str, Stream] = {}
 
@@ -190,7 +192,7 @@ class Consumer:
             for topic_id, resume_token in frame["tokens"].items():
                 self._checkpoint(self._stream(topic_id, frame), resume_token)
             return
-        if kind == "error" and frame["code"] == "not_subscribed" and self._spoilt:
+        if kind == "error" and frame["code"] == "not_subscribed" and (self._spoilt or self.switched):
             return  # it asked to leave what ended by itself meanwhile
         if kind in ("subscribed", "error"):
             stream = self._asking.pop(frame["id"], None)
@@ -393,10 +395,17 @@ class Consumer:
 
     def _unsubscribed(self, stream: Stream, frame: dict[str, Any]) -> None:
         spoilt = frame["code"] == "snapshot_too_large" and stream.state == "snapshot" and self._spoilt
-        if frame["code"] != "requested" and not spoilt:
+        switched = frame["code"] == "topic_changed" and frame["resubscribe"]
+        if frame["code"] != "requested" and not spoilt and not switched:
             raise self._broken(stream, f"ended: {frame}")
+        leaving = stream.leaving
         stream.state = "left"
         stream.topic_id = ""
+        if switched:
+            self.switched = True
+            self.world.figures.switches += 1
+            if not leaving:
+                self.ask(stream)
 
 
 def _apply(view: View, event: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ def test_schedules(chunk: int) -> None:
     assert figures.losses > count // 10
     assert figures.snapshots > count
     assert figures.views > count // 2
+    assert figures.switches > count // 10
     assert figures.snapshots_anew > 0
 
 

@@ -47,6 +47,8 @@ class Figures(msgspec.Struct):
     """Read to their end by a consumer."""
     views: int = 0
     """Compared with the database at the end."""
+    switches: int = 0
+    """Topics that ended because their collection's images were switched, and were asked for in the other mode."""
     snapshots_anew: int = 0
     """Begun again with page 0 behind a page of an attempt that failed."""
     snapshots_lost: int = 0
