@@ -42,15 +42,18 @@ class Progress:
             self._moved.notify_all()
 
     async def reach(self, written: int) -> None:
-        """Stay away until then."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.ending or self.written >= written)
+
+    async def stay_away(self, written: int) -> None:
+        """As `reach`; `stayed_away` counts who does."""
         async with self._moved:
             self._away += 1
             self._moved.notify_all()
-            await self._moved.wait_for(lambda: self.ending or self.written >= written)
-            self._away -= 1
+        await self.reach(written)
 
-    async def away(self, count: int) -> None:
-        """Until so many clients are."""
+    async def stayed_away(self, count: int) -> None:
+        """Until so many stay away, or have done so."""
         async with self._moved:
             await self._moved.wait_for(lambda: self._away >= count)
 
@@ -114,7 +117,8 @@ class ViewClient:
                 continue
             self.figures["cuts"] += 1
             if self._progress.written < self._away_until:
-                await self._progress.reach(self._away_until)
+                if self.view.token is not None:
+                    await self._progress.stay_away(self._away_until)
                 continue
             if self._rng.random() < 0.4:
                 self.view.crash()
@@ -142,14 +146,14 @@ class ViewClient:
             self.view.asked(position.get("resumeAfter") or position.get("startAfter"))
             await socket.send(json.dumps({"type": "subscribe", "id": "v", "topic": self.topic, **position}))
             frames_left = self._rng.randint(2, 2 * self._cut_every)
-            while not (self._done or self.view.ended):
+            while await self._frame(socket):
+                frames_left -= 1
                 if frames_left <= 0 and not self._progress.ending:
                     break
-                frames_left -= await self._frame(socket)
             socket.transport.abort()
 
-    async def _frame(self, socket: ClientConnection) -> int:
-        """Take in one frame; what it takes from the number after which the connection is cut."""
+    async def _frame(self, socket: ClientConnection) -> bool:
+        """Take in one frame; whether the connection is used on."""
         try:
             text = await asyncio.wait_for(socket.recv(decode=True), _SILENT_S)
         except TimeoutError:
@@ -159,26 +163,31 @@ class ViewClient:
         for document in documents_of(frame):
             assert all(document[name] == value for name, value in self._own.items()), frame
         if frame["type"] in ("welcome", "heartbeat"):
-            return 0
+            return True
+        if frame["type"] == "error":
+            assert frame["retryable"], frame
+            self.figures["refused for now"] += 1
+            await asyncio.sleep(_RETRY_S)
+            return False
         if frame["type"] == "subscribed":
             self.fidelity = frame["fidelity"]
         if self.view.apply(frame):
             if self._chance(0.2):
                 self.figures["cut before the fetch"] += 1
-                return self._cut_every * 2
+                return False
             self.view.fetched(await self._fetch(frame["clusterTime"]), frame["token"])
             await self._begun()
         elif frame["type"] == "snapshotEnd":
             await self._begun()
         elif frame["type"] == "snapshot" and self._chance(0.3):
             self.figures["cut snapshots"] += 1
-            return self._cut_every * 2
+            return False
         elif frame["type"] in ("event", "checkpoint") and self._chance(0.2):
             self.view.save()
         elif frame["type"] == "live" and self._progress.written < self._away_until:
-            return self._cut_every * 2
+            return False
         self._done = self._progress.ending and self.last in self.view.event_keys
-        return 1
+        return not (self._done or self.view.ended)
 
     def _chance(self, probability: float) -> bool:
         return not self._progress.ending and self._rng.random() < probability
