@@ -157,7 +157,7 @@ class Tail:
                 if outcome is None:
                     continue
                 if isinstance(outcome, Loss):
-                    entry = LogEntry(ordinal, position, b"", str(outcome))
+                    entry = logged.loss = LogEntry(ordinal, position, b"", str(outcome))
                 else:
                     entry = LogEntry(ordinal, position, outcome)
                 self.space.append(logged.log, entry)

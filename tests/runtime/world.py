@@ -27,6 +27,7 @@ POLICY: Mapping[str, Any] = {
         "orders": {"scopes": ["orders:read"]},
         "mine": {"filter": {"owner": "{claims.owner}"}, "fields": {"cost": 0}},
         "shared": {"filter": {"owner": "{claims.owner}"}, "allowPartial": True},
+        "partly": {"filter": {"owner": "a"}, "allowPartial": True},
         "users": {},
     },
 }

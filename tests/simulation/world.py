@@ -49,8 +49,10 @@ class Figures(msgspec.Struct):
     """Compared with the database at the end."""
     switches: int = 0
     """Topics that ended because their collection's images were switched, and were asked for in the other mode."""
+    snapshots_failed: int = 0
+    """Attempts that the source ended."""
     snapshots_anew: int = 0
-    """Begun again with page 0 behind a page of an attempt that failed."""
+    """Begun again with page 0 behind a page of such an attempt that a consumer had processed."""
     snapshots_lost: int = 0
     """Ended by a resync."""
     losses: int = 0
@@ -115,6 +117,7 @@ class World:
     def report(self, event: str, fields: Mapping[str, object]) -> None:
         """What the service would log. What it did not foresee is a violation wherever it happens."""
         self.note(f"{event} {dict(fields)}")
+        self.figures.snapshots_failed += event == "snapshot.failed"
         error = str(fields.get("error", ""))
         unforeseen = (
             event in ("catch_up.broken", "client.failed", "event.failed")
