@@ -31,6 +31,7 @@ CORE_MAY_IMPORT = {
         "operator",
     ),
     *("contextlib", "heapq", "bisect", "array", "types", "typing", "numbers", "math", "decimal", "fractions"),
+    "zlib",  # compression is a function of bytes
     *("base64", "binascii", "hashlib", "hmac", "struct", "json", "re", "string", "unicodedata", "urllib"),
     *("datetime", "ipaddress", "uuid"),
     # what architecture.md grants

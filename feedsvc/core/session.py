@@ -29,6 +29,8 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.messages import Frame
 
 _MINUTE_S = 60.0
+_EARLY = 0.25
+"""So much of its interval a heartbeat may come early, to leave together with a checkpoint."""
 _MESSAGE_TOO_BIG = 1009
 _REASON_BYTES = 123
 """What a close frame has room for (RFC 6455 section 5.5)."""
@@ -205,7 +207,8 @@ class Session:
         if self._checkpoint is not None and now >= self._checkpoint:
             self._checkpoint = now + self._limits.checkpoint_interval_s * (0.9 + 0.1 * self._jitter)
             effects.append(CheckpointDue())
-        if self._heartbeat is not None and now >= self._heartbeat:
+        early_s = _EARLY * self._limits.heartbeat_interval_s if effects else 0.0
+        if self._heartbeat is not None and now + early_s >= self._heartbeat:
             self._heartbeat = now + self._limits.heartbeat_interval_s * (0.9 + 0.1 * self._jitter)
             effects.append(HeartbeatDue())
         return effects

@@ -47,6 +47,7 @@ class Topic:
     """
 
     __slots__ = (
+        "__weakref__",
         "_client_matches",
         "_hash",
         "_policy_matches",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -102,6 +103,9 @@ class Hub:
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
         self._stalled: dict[TailScope, float] = {}
+        self._topics: WeakValueDictionary[bytes, Topic] = WeakValueDictionary()
+        """By canonical form: subscriptions of equal topics share one object, which may be large."""
+        self._sealed: WeakKeyDictionary[Topic, tuple[Position, str]] = WeakKeyDictionary()
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +148,8 @@ class Hub:
         await self.deployment.ready()
         grant = self._grant(principal, request)
         images = await self.image_modes.images(Namespace(grant.database, grant.collection))
-        return effective_topic(grant, request, images=images)
+        topic = effective_topic(grant, request, images=images)
+        return self._topics.setdefault(topic.canonical, topic)
 
     def topic_now(self, principal: Principal, request: TopicRequest, held: Topic) -> Topic:
         """The topic that a held subscription would be under these claims. Raises `Refusal`."""
@@ -180,7 +185,13 @@ class Hub:
         return self.feeds[self._scope(topic)]
 
     def seal(self, topic: Topic, position: Position) -> str:
-        return self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
+        """The resume token of a position. Most subscriptions of a topic ask for that of the same head."""
+        known = self._sealed.get(topic)
+        if known is not None and known[0] is position:
+            return known[1]
+        resume_token = self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
+        self._sealed[topic] = (position, resume_token)
+        return resume_token
 
     def window_seconds(self, *, exact: bool = False) -> int | None:
         """How long a client may be away; an exact topic needs the pre-images, which may go before the oplog does."""

@@ -533,7 +533,8 @@ async def test_a_consumer_that_takes_something_is_not_slow() -> None:
 async def test_a_peer_that_asks_and_never_reads_is_closed() -> None:
     """Answers are written to a full transport, but not without end."""
     async with running() as world:
-        peer = await world.signed_in(room=0)
+        peer = await world.signed_in()
+        peer.connection.set_room(0)
         for _ in range(30_000):
             peer.say("ping")
             if peer.connection.closed is not None:
