@@ -9,7 +9,7 @@ from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, ChangeBody, Namespace, expand
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.core.subscription import Place, Subscription, TopicKey
-from feedsvc.core.tail import LoggedTopic, Loss, OrderError, Tail
+from feedsvc.core.tail import EveryTopic, LoggedTopic, Loss, OrderError, Tail
 
 EVENT, DROP = PositionKind.EVENT, PositionKind.DROP
 ORDERS, USERS, OTHER = Namespace("app", "orders"), Namespace("app", "users"), Namespace("else", "orders")
@@ -161,6 +161,42 @@ def test_a_record_behind_a_boundary_of_its_time(tail: Tail) -> None:
     tail.ring.advance(boundary(5))
     read(tail, change("insert", 5, "1"))
     assert tail.ring.head_ordinal == 1
+
+
+class Router(EveryTopic):
+    """Two topics at a time."""
+
+    def route(self, change: Change) -> list[list[LoggedTopic]]:
+        members = list(self.members)
+        return [members[first : first + 2] for first in range(0, len(members), 2)]
+
+
+def test_a_record_is_read_in_slices() -> None:
+    """Rule 11: others may run after every frame, and after every portion that was asked, frames or not."""
+    tail = Tail(boundary(1), build, live=True, router=Router)
+    for name in "abc":
+        tail.hold(Named(name, ORDERS))
+    tail.hold(Named("d", USERS))
+    assert len(list(tail.append(change("insert", 2, "1"), {}))) == 3 + 2
+    assert len(list(tail.append(change("replace", 3, "2"), {}))) == 2
+    assert len(list(tail.append(change("insert", 4, "3", OTHER), {}))) == 0
+
+
+def test_routing_is_each_collections_own() -> None:
+    """A collection that nobody watches any more has no router, and its next topic makes a new one."""
+    made: list[EveryTopic] = []
+
+    def router() -> EveryTopic:
+        made.append(EveryTopic())
+        return made[-1]
+
+    tail = Tail(boundary(1), build, live=True, router=router)
+    orders, user = [tail.hold(Named(name, ORDERS)) for name in "ab"], tail.hold(Named("c", USERS))
+    assert [list(one.members) for one in made] == [orders, [user]]
+    for logged in orders:
+        tail.release(logged)
+    again = tail.hold(Named("a", ORDERS))
+    assert [list(one.members) for one in made] == [[], [user], [again]]
 
 
 def test_a_new_log_starts_at_the_head(tail: Tail) -> None:
