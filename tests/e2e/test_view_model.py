@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import random
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,8 @@ SEPARATE_POLICY = {"tenant": {"claim": "tenant", "database": "view_{tenant}"}, "
 FAST = {"checkpoint_interval": "1"}
 LARGE_CHARS = 90_000
 END_WITHIN_S = 60.0
-NUMBER = itertools.count()
+# Four services serve all of this module.
+pytestmark = pytest.mark.xdist_group("view_model")
 
 
 class Mode(NamedTuple):
@@ -64,11 +65,11 @@ class Mode(NamedTuple):
 
 
 MODES = {
-    "shared, images": Mode(True, True),
-    "own database, images": Mode(False, True),
-    "own database, partial": Mode(False, False),
-    "shared, allowPartial": Mode(True, False),
-    "own database, unsettled": Mode(False, True, unsettled=True),
+    "shared-images": Mode(True, True),
+    "own-images": Mode(False, True),
+    "own-partial": Mode(False, False),
+    "shared-allowPartial": Mode(True, False),
+    "own-unsettled": Mode(False, True, unsettled=True),
 }
 SETTLED = [name for name, mode in MODES.items() if not mode.unsettled]
 
@@ -105,7 +106,7 @@ class Scenario:
         self._engine = engine
         self._away = away
         self._rng = rng = random.Random(number)
-        self._name = f"rows{next(NUMBER)}"
+        self._name = f"rows_{secrets.token_hex(6)}"
         self._rows: Rows = mongodb[SHARED if mode.shared else "view_alpha"].create_collection(
             self._name, changeStreamPreAndPostImages={"enabled": mode.images}
         )
@@ -288,7 +289,7 @@ def test_a_view_ends_as_find_returns_it(
 ) -> None:
     """Cut, crashed and resynced clients of several topics, while everything is written that can be."""
     for number in seeds(1):
-        print(f"\nVIEW_SEED={number} -k {mode!r}")
+        print(f"\nVIEW_SEED={number} -k 'returns and {mode}'")
         scenario = Scenario(MODES[mode], instances[MODES[mode].shared], mongodb, number)
         figures = run(scenario, writes=120, clients=6)
         print(shown(figures), dict(scenario.writer.refused))
@@ -302,7 +303,7 @@ def test_a_view_survives_an_oplog_that_forgets(small_oplog: Engine, tmp_path: Pa
     print(f"\nVIEW_SEED={number}")
     with two_instances(small_oplog.uri, tmp_path, SHARED_POLICY) as services:
         scenario = Scenario(
-            MODES["shared, images"],
+            MODES["shared-images"],
             services,
             small_oplog.client,
             number,

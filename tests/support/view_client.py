@@ -25,6 +25,8 @@ Fetch = Callable[[Mapping[str, Any]], Awaitable[Documents]]
 
 _SILENT_S = 30.0
 _RETRY_S = 0.05
+_CUT_EVERY = 15
+"""Frames, about."""
 
 
 class Progress:
@@ -81,7 +83,6 @@ class ViewClient:
         last: str,
         snapshots: bool,
         strict: bool = True,
-        cut_every: int = 15,
         away_until: int = 0,
         own: Mapping[str, Any],
         hidden: str | None = None,
@@ -99,7 +100,6 @@ class ViewClient:
         self._touch = touch
         self.last = last
         self._snapshots = snapshots
-        self._cut_every = cut_every
         self._away_until = away_until
         self._own = own
         self._hidden = hidden
@@ -129,9 +129,13 @@ class ViewClient:
     def _request(self) -> dict[str, Any]:
         """Where to begin: mostly with the client's own token, and without one for a new state."""
         rng, own = self._rng, self.view.token
-        fetch_or_snapshot = {"snapshot": "always"} if self._snapshots and rng.random() < 0.6 else {}
         if own is None or (rng.random() < 0.1 and not self._away_until):
-            return fetch_or_snapshot
+            if not self._snapshots or rng.random() < 0.4:
+                return {}
+            return {
+                "snapshot": "always",
+                **({"resumeAfter": own} if own is not None and rng.random() < 0.3 else {}),
+            }
         foreign = self.foreign_token() if rng.random() < 0.15 and not self._away_until else None
         on_resync = {"snapshot": "onResync"} if self._snapshots and rng.random() < 0.6 else {}
         return {rng.choice(("resumeAfter", "startAfter")): foreign or own, **on_resync}
@@ -145,7 +149,7 @@ class ViewClient:
             position = self._request()
             self.view.asked(position.get("resumeAfter") or position.get("startAfter"))
             await socket.send(json.dumps({"type": "subscribe", "id": "v", "topic": self.topic, **position}))
-            frames_left = self._rng.randint(2, 2 * self._cut_every)
+            frames_left = self._rng.randint(2, 2 * _CUT_EVERY)
             while await self._frame(socket):
                 frames_left -= 1
                 if frames_left <= 0 and not self._progress.ending:
