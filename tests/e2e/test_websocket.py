@@ -165,17 +165,6 @@ async def test_events_reach_a_client_in_the_order_of_the_writes(
         assert [event["documentKey"]["_id"] for event in events] == list(range(2_000))
 
 
-@pytest.mark.parametrize("mode", ["always", "onResync"])
-async def test_a_snapshot_is_refused(service: Service, fresh_database: str, mode: str) -> None:
-    async with client_of(service, fresh_database) as client:
-        await client.send(
-            {"type": "subscribe", "id": "s", "topic": {"collection": "orders"}, "snapshot": mode}
-        )
-        error = await client.until("error")
-        assert (error["code"], error["id"]) == ("snapshot_unavailable", "s")
-        await client.subscribe("orders", snapshot="never")
-
-
 # -- times ----------------------------------------------------------------------------------------------------
 
 
