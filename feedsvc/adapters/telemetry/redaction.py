@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -51,6 +52,9 @@ _IN_TEXT = (
     ),
 )
 
+_SUSPICIOUS = re.compile(r"(?i)eyJ|bearer|basic|@|ticket|jwt|token|secret|password|passwd|authorization")
+"""What every pattern of `_IN_TEXT` needs: most texts hold none of it, and one search tells."""
+
 
 def redacted(value: object, depth: int = 0) -> object:
     """The value with nothing secret in it: texts cleaned, structs and mappings as dicts, the rest as text."""
@@ -64,7 +68,7 @@ def redacted(value: object, depth: int = 0) -> object:
         value = {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {
-            redacted_text(str(key)): REDACTED if is_telling(str(key)) else redacted(item, depth + 1)
+            _name(str(key)): REDACTED if is_telling(str(key)) else redacted(item, depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple | set | frozenset):
@@ -77,11 +81,19 @@ def redacted(value: object, depth: int = 0) -> object:
 def redacted_text(text: str) -> str:
     """The text with credentials cut out, at most 8 KiB of it."""
     text = text[:_MAX_CHARS]
+    if _SUSPICIOUS.search(text) is None:
+        return text
     for pattern, replacement in _IN_TEXT:
         text = pattern.sub(replacement, text)
     return text
 
 
+@lru_cache(maxsize=512)
+def _name(key: str) -> str:
+    return redacted_text(key)
+
+
+@lru_cache(maxsize=512)
 def is_telling(key: str) -> bool:
     """Whether what stands under this name is a credential: `resumeToken`, `FEEDSVC_JWT_SECRET`, `authorization`."""
     words = [word.lower() for word in _WORDS.findall(key)]
