@@ -14,7 +14,7 @@ A branch without a field says nothing, and then the topic is scanned. A field is
 the policy's filter sees it whole, the client's behind the policy's projection, where hidden fields are missing.
 
 Branches are trimmed to at most `MAX_KEYS` look-up keys a topic (a key is a combination of one value for each field of
-a branch), the most selective fields first. All of this is linear in the filter and in the keys.
+a branch), the fields with the fewest values first. All of this is linear in the filter and in the keys.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Field(msgspec.Struct, frozen=True, order=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """Fields in order, each with the keys of which one must be found there."""
+    """Fields, each with the keys of which one must be found there: those with the fewest keys first, so that the many
+    ways of an `$in` part last, and in order of their names, so that topics of one shape share their tables."""
 
     fields: tuple[tuple[Field, tuple[Key, ...]], ...]
 
@@ -170,10 +171,7 @@ def _trimmed(branches: tuple[_Constraints, ...]) -> tuple[Branch, ...] | None:
             kept.append((field, keys))
             total += more
             combinations += more
-        # In order of the fields, so that topics of one shape share their tables.
-        trimmed.append(
-            Branch(tuple((field, tuple(keys)) for field, keys in sorted(kept, key=lambda item: item[0])))
-        )
+        trimmed.append(Branch(tuple((field, tuple(keys)) for field, keys in kept)))
     return tuple(trimmed)
 
 

@@ -83,7 +83,7 @@ def plan(topic: Topic) -> IndexPlan:
     told = kind is _Kind.OPEN and topic.operations != {"insert"}
     paths = () if path.branches is None else path.branches
     return IndexPlan(
-        lookups=tuple(tuple(field.path for field, _ in branch.fields) for branch in paths),
+        lookups=tuple(tuple(sorted(field.path for field, _ in branch.fields)) for branch in paths),
         residual=not path.complete,
         scanned=path.branches is None or told,
         cost=cost_in_vain(topic, path),

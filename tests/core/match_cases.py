@@ -70,15 +70,18 @@ class Draw:
     def path(self) -> str:
         return ".".join([self.pick(NAMES), *self.several(2, lambda: self.pick(NAMES))])
 
-    def equality(self) -> dict[str, Any]:
+    def equality(self, depth: int = 0) -> dict[str, Any]:
         if self.chance(3):
-            return {self.path(): {"$in": self.several(4, lambda: self.value(1))}}
+            return {self.path(): {self.pick(("$in", "$in", "$all")): self.several(4, lambda: self.value(1))}}
+        if depth and self.chance(8):
+            inside = {"$eq": self.value(1)} if self.chance(2) else self.filter(0)
+            return {self.path(): {"$elemMatch": inside}}
         return {self.path(): self.value(1)}
 
     def filter(self, depth: int = 2) -> dict[str, Any]:
         kind = self._random.randrange(6) if depth else 0
         if kind < 2:
-            return self.equality() | (self.equality() if self.chance(2) else {})
+            return self.equality(depth) | (self.equality(depth) if self.chance(2) else {})
         if kind == 2:
             return {self.path(): {self.pick(("$gt", "$lte", "$ne")): self.value(1)}}
         below = [self.filter(depth - 1), *self.several(2, lambda: self.filter(depth - 1))]

@@ -131,6 +131,14 @@ def test_who_must_be_told_whatever_the_document() -> None:
     assert set(routed(made, change("delete", image))) == {everything, other}
 
 
+def test_the_clients_fields_are_looked_up_behind_the_policys_projection() -> None:
+    """An inclusion drops the scalars of an array, which moves what is behind them; a hidden field is not found."""
+    moved = topic({"a.0.b": 1}, hidden={"a.b": 1})
+    probing = topic({"secret": 1}, hidden={"secret": 0})
+    what = change("insert", None, {"a": [5, {"b": 1}], "secret": 1})
+    assert routed(matcher(moved, probing), what) == [moved]
+
+
 def test_a_body_that_cannot_be_decoded_is_told_to_all_of_its_collection() -> None:
     """They are lost; the topics of other collections hear nothing."""
     topics = [topic({"a": n}) for n in range(5)]
