@@ -276,29 +276,13 @@ class Client:
         if subscription is not None:
             self.hub.detach(subscription)
 
-    def end_held(self, held: Held, code: Literal["snapshot_too_large"]) -> None:
-        """End a subscription whose topic cannot be served to this client; asking again would end alike."""
+    def end_held(
+        self, held: Held, code: Literal["snapshot_too_large", "topic_changed"], *, resubscribe: bool
+    ) -> None:
+        """End a subscription whose topic is not served to this client any more; it may be told so twice."""
         if held.subscription is not None:
             self._drop(held)
-            self.send(messages.Unsubscribed(held.topic.topic_id, code, resubscribe=False))
-
-    def mode_changed(self, held: Held) -> None:
-        """The images of its collection were switched: the topic is another one, its tokens are the same.
-
-        What its client has had is told first, so that the next subscription begins there and not before the switch,
-        where the images are missing. One whose `subscribed` is still owed stays until it has been told again.
-        """
-        subscription = held.subscription
-        if subscription is None or not subscription.announced:
-            return
-        placement = self.hub.feed(held.topic).placement
-        placement.checkpoint(subscription, held.checkpoint)
-        placement.between_steps(partial(self._end_changed, held))
-
-    def _end_changed(self, held: Held) -> None:
-        if held.subscription is not None:
-            self._drop(held)
-            self.send(messages.Unsubscribed(held.topic.topic_id, "topic_changed", resubscribe=True))
+            self.send(messages.Unsubscribed(held.topic.topic_id, code, resubscribe=resubscribe))
 
     def _forget(self, held: Held) -> None:
         self._held.pop(held.topic.topic_id, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -100,7 +101,7 @@ class Held:
         )
 
     def snapshot_too_large(self) -> None:
-        self._client.end_held(self, "snapshot_too_large")
+        self._client.end_held(self, "snapshot_too_large", resubscribe=False)
 
     def too_slow(self, subscription: Subscription) -> None:
         self._client.close("slow_consumer")
@@ -109,7 +110,17 @@ class Held:
         self._client.heartbeat_soon()
 
     def mode_changed(self) -> None:
-        self._client.mode_changed(self)
+        """The images of the collection were switched: the topic is another one, its tokens are the same.
+
+        What the client has had is told first, so that its next subscription begins there and not before the switch,
+        where the images are missing. A subscription whose `subscribed` is still owed stays until told again.
+        """
+        subscription = self.subscription
+        if subscription is None or not subscription.announced:
+            return
+        placement = self._client.hub.feed(self.topic).placement
+        placement.checkpoint(subscription, self.checkpoint)
+        placement.between_steps(partial(self._client.end_held, self, "topic_changed", resubscribe=True))
 
     def checkpoint(self, subscription: Subscription, position: Position) -> None:
         self._client.tell_checkpoint(self.topic.topic_id, self._client.hub.seal(self.topic, position))
