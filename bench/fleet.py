@@ -8,8 +8,8 @@ nothing is pinned and a run says so.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -17,16 +17,57 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 _HERE = Path(__file__).parent
 SERVER_CORE = 0
+FLOOR = "uvloop transport.write"
+NODE = "Node ws"
+STARLETTE = "Starlette send_text"
 PEERS = {
-    "uvloop transport.write": [sys.executable, "-m", "bench.peers.uvloop_write"],
-    "Node ws": ["node", str(_HERE / "peers" / "node" / "ws_send.mjs")],
+    FLOOR: [sys.executable, "-m", "bench.peers.uvloop_write"],
+    NODE: ["node", str(_HERE / "peers" / "node" / "ws_send.mjs")],
     "websockets.broadcast": [sys.executable, "-m", "bench.peers.websockets_broadcast"],
-    "Starlette send_text": [sys.executable, "-m", "bench.peers.starlette_send"],
+    STARLETTE: [sys.executable, "-m", "bench.peers.starlette_send"],
 }
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What the load client answers; load_client.c says what each is."""
+
+    events: int
+    reads: int
+    welcome: int
+    live: int
+    resync: int
+    error: int
+    bytes: int
+    open: int
+    closed: int
+    close_code: int
+    p50_us: int
+    p99_us: int
+    max_us: int
+    beats: int
+    beat_gap_us: int
+    started_us: int
+    at_us: int
+    cpu_us: int
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Keep this process, and what it starts, off the server's core; with enough files for 10,000 sockets."""
+    before = os.sched_getaffinity(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _pin(os.getpid(), set(range(os.cpu_count() or 1)) - {SERVER_CORE})
+    try:
+        yield
+    finally:
+        _pin(os.getpid(), before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def pin_server(pid: int) -> None:
@@ -34,22 +75,33 @@ def pin_server(pid: int) -> None:
     _pin(pid, {SERVER_CORE})
 
 
-def pin_load(pid: int = 0) -> None:
-    _pin(pid, set(range(os.cpu_count() or 1)) - {SERVER_CORE})
-
-
 def _pin(pid: int, cores: set[int]) -> None:
     if (os.cpu_count() or 1) < 2:
         return
-    for thread in os.listdir(f"/proc/{pid or os.getpid()}/task"):
+    for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)
+
+
+def need_files(connections: int) -> None:
+    """RuntimeError where a server could not hold so many sockets."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if allowed != resource.RLIM_INFINITY and allowed < connections + 200:
+        raise RuntimeError(
+            f"{connections:,} connections need more open files than {allowed:,}: raise `ulimit -Hn`"
+        )
 
 
 def rss_bytes(pid: int) -> int:
     """Resident memory of one process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def writes(pid: int) -> int:
+    """How often a process has called write(2) or writev(2), which is how libuv sends."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("syscw"))
 
 
 @cache
@@ -72,7 +124,7 @@ def install_node_peer() -> None:
 
 
 class _Spoken:
-    """A process that is told lines and answers each with a line of JSON."""
+    """A process that is told lines and answers with lines of JSON."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -92,18 +144,13 @@ class _Spoken:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> str:
         """The next answer; RuntimeError where the process ended instead."""
         assert self._process.stdout is not None
         text = self._process.stdout.readline()
         if not text:
             raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
-        said: dict[str, Any] = json.loads(text)
-        return said
-
-    def ask(self, line: str) -> dict[str, Any]:
-        self.tell(line)
-        return self.answer()
+        return text
 
     def end(self) -> None:
         self._process.kill()
@@ -115,36 +162,42 @@ class Peer(_Spoken):
 
     def __init__(self, name: str) -> None:
         super().__init__(PEERS[name])
-        self.port: int = self.answer()["port"]
+        said: dict[str, int] = msgspec.json.decode(self.answer())
+        self.port = said["port"]
         pin_server(self.pid)
 
 
 class Load(_Spoken):
-    """`count` connections to a port; see load_client.c for what it can be told."""
+    """`count` connections to a port, which are being made from now on."""
 
-    def __init__(self, port: int, path: str, count: int, headers: Path | None, frames: Path | None) -> None:
-        super().__init__(
-            [
-                str(load_client()),
-                str(port),
-                path,
-                str(count),
-                "0",
-                str(headers or ""),
-                *([str(frames)] if frames else []),
-            ]
-        )
+    def __init__(self, port: int, path: str, count: int, *options: str) -> None:
+        need_files(count)
+        super().__init__([str(load_client()), *options, str(port), path, str(count)])
         self.count = count
-        pin_load(self.pid)
 
-    def ready(self) -> dict[str, Any]:
+    def ask(self, line: str) -> Counts:
+        self.tell(line)
+        return msgspec.json.decode(self.answer(), type=Counts)
+
+    def welcome(self) -> Counts:
+        """Wait until each connection is authenticated."""
+        return self.ask(f"welcome {self.count}")
+
+    def ready(self) -> Counts:
         """Wait until each connection went live."""
         return self.ask(f"ready {self.count}")
+
+    def arrived(self, count: int) -> Counts:
+        """Wait for so many events since the last reset. RuntimeError where there are more, or anything went wrong."""
+        said = self.ask(f"events {count}")
+        if said.events != count or said.closed or said.resync or said.error:
+            raise RuntimeError(f"{count} events were sent to clients that say {said}")
+        return said
 
 
 @contextlib.contextmanager
 def peer(name: str) -> Iterator[Peer]:
-    if name == "Node ws":
+    if name == NODE:
         install_node_peer()
     made = Peer(name)
     try:
@@ -154,10 +207,8 @@ def peer(name: str) -> Iterator[Peer]:
 
 
 @contextlib.contextmanager
-def load(
-    port: int, path: str, count: int, headers: Path | None = None, frames: Path | None = None
-) -> Iterator[Load]:
-    made = Load(port, path, count, headers, frames)
+def load(port: int, path: str, count: int, *options: str) -> Iterator[Load]:
+    made = Load(port, path, count, *options)
     try:
         yield made
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import append_cost, latency, match, read_cost, refusal
+from bench import append_cost, fanout, growth, idle, latency, match, read_cost, refusal, slow_reader, storm
 from bench.results import Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -13,5 +13,10 @@ BENCHMARKS: dict[str, Benchmark] = {
         refusal.BENCHMARK,
         read_cost.BENCHMARK,
         latency.BENCHMARK,
+        fanout.BENCHMARK,
+        growth.BENCHMARK,
+        idle.BENCHMARK,
+        slow_reader.BENCHMARK,
+        storm.BENCHMARK,
     )
 }

@@ -40,9 +40,9 @@ class Rig:
         self.documents: Documents = client[self.database][COLLECTION]
         self._directory = directory
 
-    def service(self) -> Service:
-        """A service that is not started; a context manager."""
-        return Service(self.uri, self._directory)
+    def service(self, uri: str = "", **environment: Any) -> Service:
+        """A service that is not started; a context manager. Environment as that of `Service`."""
+        return Service(uri or self.uri, self._directory, **environment)
 
     @contextlib.contextmanager
     def reader(self, kind: str, count: int, *arguments: str) -> Iterator[Reader]:

@@ -1,22 +1,31 @@
 /* Many WebSocket clients in one process: connect, upgrade, send what they are told, then only read and count.
  *
  * One epoll loop, one read buffer for all. A frame is parsed as far as its length and the first bytes of its payload:
- * what begins with {"type":"event" is counted, and where it holds "sent":<microseconds> (CLOCK_MONOTONIC) its age goes
- * into a histogram. Pings are answered. So the load side costs about one recv() for each delivery and no more.
+ * its type is counted, and where an event holds "sent":<microseconds> (CLOCK_MONOTONIC) its age goes into a histogram.
+ * Pings are answered. So the load side costs about one recv() for each delivery and no more.
  *
- *   load_client PORT PATH COUNT FIRST [HEADER-FILE] [FRAME-FILE]
+ *   load_client [-H HEADER-FILE] [-F FRAME-FILE] [-w WINDOW] [-s] PORT PATH COUNT
  *
  * HEADER-FILE: lines put into the upgrade of connection i: line i % lines. FRAME-FILE: the same for the first frame sent
- * once the upgrade is answered. Commands on stdin, one a line, each answered by one line of JSON on stdout:
+ * once the upgrade is answered. WINDOW: how many connections may wait for the answer to their upgrade (1,000): more
+ * than the server's backlog would make the kernel drop some and ask again a second later. -s: small socket buffers, and
+ * small segments so that the sender's stay small too: who stops reading is full after some 100 KB instead of megabytes.
  *
- *   ready N      when N frames that begin with {"type":"live" have come in all
+ * Commands on stdin, one a line, each answered by one line of JSON on stdout:
+ *
+ *   welcome N    when N frames of type welcome have come in all
+ *   ready N      when N of type live have
  *   events N     when N events have come in all since the last reset
- *   reset        at once: events, latencies and closed are zero again
+ *   say          at once
+ *   reset        at once: what the answer counts is zero again, but for welcome, live and open
  *   stop I       at once: connection I is not read any more
  *   go I         at once: it is read again
  *   quit
  *
- * The answer: {"events":..,"live":..,"bytes":..,"open":..,"closed":..,"p50_us":..,"p99_us":..,"max_us":..,"cpu_us":..}
+ * The answer, one object: events, reads (calls of recv() that brought one), welcome, live, resync and error (frames of
+ * that type), bytes, open, closed, close_code (the last one a peer sent), p50_us, p99_us, max_us (ages), beats
+ * (heartbeats), beat_gap_us (the longest wait for one on any connection, until now), started_us (when the first
+ * connected), at_us, cpu_us.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,11 +43,15 @@
 #include <unistd.h>
 
 #define PEEK 4096
-#define BUCKETS 4096
-#define BUCKET_US 250
+#define BUCKETS 20000
+#define BUCKET_US 50
+
+enum stage { CONNECTING, UPGRADING, OPEN };
 
 struct conn {
-    int fd, upgraded, stopped, hlen;
+    int fd, stopped, hlen;
+    enum stage stage;
+    uint64_t beat_us;         /* when the last heartbeat came, or the upgrade was answered */
     uint8_t head[14];
     uint64_t left;            /* payload bytes still to come */
     uint32_t taken;           /* payload bytes kept in peek */
@@ -47,11 +60,14 @@ struct conn {
 };
 
 static struct conn *conns;
-static int count, epfd, open_now, closed;
-static uint64_t events, live, bytes, histogram[BUCKETS + 1], max_us;
+static int count, epfd, open_now, closed, close_code, waiting;
+static uint64_t events, reads, live, welcome, resync, error, bytes, histogram[BUCKETS + 1], max_us;
+static uint64_t beats, beat_gap_us, started_us;
 static char buffer[1 << 18];
-static char **frames;
-static int frame_lines;
+static char **headers, **frames;
+static int header_lines, frame_lines;
+static const char *path;
+static int port;
 
 static void die(const char *what) { perror(what); exit(2); }
 
@@ -61,9 +77,9 @@ static uint64_t now_us(void) {
     return (uint64_t)t.tv_sec * 1000000u + t.tv_nsec / 1000;
 }
 
-static int lines_of(const char *path, char ***out) {
-    FILE *f = fopen(path, "r");
-    if (!f) die(path);
+static int lines_of(const char *name, char ***out) {
+    FILE *f = fopen(name, "r");
+    if (!f) die(name);
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
@@ -108,15 +124,34 @@ static void send_frame(struct conn *c, uint8_t opcode, const char *data, size_t 
 static void gone(struct conn *c) {
     epoll_ctl(epfd, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
+    if (c->stage != OPEN) waiting--;
     c->fd = -1;
     open_now--;
     closed++;
 }
 
+static void listen_for(struct conn *c, uint32_t what) {
+    struct epoll_event change = {.events = what, .data.ptr = c};
+    if (c->fd >= 0 && epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &change)) die("epoll_ctl");
+}
+
+static void waited(uint64_t since, uint64_t when) {
+    if (when - since > beat_gap_us) beat_gap_us = when - since;
+}
+
+static int is(const char *data, size_t size, const char *beginning) {
+    size_t n = strlen(beginning);
+    return size > n && !memcmp(data, beginning, n);
+}
+
 static void payload_done(struct conn *c, const char *data, size_t size, uint64_t when) {
     if (c->opcode == 9) { send_frame(c, 10, data, size < 125 ? size : 125); return; }
-    if (c->opcode == 8) { send_frame(c, 8, data, size < 125 ? size : 125); return; }
-    if (size > 14 && !memcmp(data, "{\"type\":\"event", 14)) {
+    if (c->opcode == 8) {
+        if (size >= 2) close_code = (uint8_t)data[0] << 8 | (uint8_t)data[1];
+        send_frame(c, 8, data, size < 125 ? size : 125);
+        return;
+    }
+    if (is(data, size, "{\"type\":\"event\"")) {
         events++;
         const char *sent = memmem(data, size, "\"sent\":", 7);
         if (sent) {
@@ -125,19 +160,34 @@ static void payload_done(struct conn *c, const char *data, size_t size, uint64_t
             histogram[at < BUCKETS ? at : BUCKETS]++;
             if (age > max_us) max_us = age;
         }
-    } else if (size > 13 && !memcmp(data, "{\"type\":\"live", 13)) live++;
+    } else if (is(data, size, "{\"type\":\"live\"")) live++;
+    else if (is(data, size, "{\"type\":\"heartbeat\"")) {
+        beats++;
+        waited(c->beat_us, when);
+        c->beat_us = when;
+    } else if (is(data, size, "{\"type\":\"welcome\"")) welcome++;
+    else if (is(data, size, "{\"type\":\"resync\"")) resync++;
+    else if (is(data, size, "{\"type\":\"error\"")) {
+        error++;
+        fprintf(stderr, "%.*s\n", (int)(size < 400 ? size : 400), data);
+    }
+}
+
+/* as far as it is known */
+static int header_size(const struct conn *c) {
+    int n = c->hlen < 2 ? 0 : c->head[1] & 127;
+    return n == 126 ? 4 : n == 127 ? 10 : 2;
 }
 
 static void parse(struct conn *c, const char *data, size_t size, uint64_t when) {
     while (size) {
         if (!c->left && !c->taken) {
-            while (size && (c->hlen < 2 || c->hlen < 2 + ((c->head[1] & 127) == 126 ? 2 : (c->head[1] & 127) == 127 ? 8 : 0))) {
+            while (size && c->hlen < header_size(c)) {
                 c->head[c->hlen++] = *data++;
                 size--;
             }
-            if (c->hlen < 2) return;
-            int extra = (c->head[1] & 127) == 126 ? 2 : (c->head[1] & 127) == 127 ? 8 : 0;
-            if (c->hlen < 2 + extra) return;
+            if (c->hlen < header_size(c)) return;
+            int extra = header_size(c) - 2;
             uint64_t n = c->head[1] & 127;
             if (extra) { n = 0; for (int i = 0; i < extra; i++) n = n << 8 | c->head[2 + i]; }
             c->opcode = c->head[0] & 15;
@@ -172,46 +222,67 @@ static void parse(struct conn *c, const char *data, size_t size, uint64_t when) 
 }
 
 static void readable(struct conn *c) {
-    if (c->fd < 0) return;
     ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) { gone(c); return; }
     bytes += n;
-    if (!c->upgraded) {
+    uint64_t when = now_us();
+    const char *data = buffer;
+    if (c->stage == UPGRADING) {
         char *end = memmem(buffer, n, "\r\n\r\n", 4);
         if (!end || memcmp(buffer, "HTTP/1.1 101", 12)) { fprintf(stderr, "%.*s\n", (int)n, buffer); exit(4); }
-        c->upgraded = 1;
+        c->stage = OPEN;
+        c->beat_us = when;
+        waiting--;
         if (frame_lines) {
             const char *frame = frames[(c - conns) % frame_lines];
             send_frame(c, 1, frame, strlen(frame));
         }
-        size_t used = end + 4 - buffer;
-        if ((size_t)n > used) parse(c, buffer + used, n - used, now_us());
-        return;
+        data = end + 4;
     }
-    parse(c, buffer, n, now_us());
+    uint64_t before = events;
+    parse(c, data, buffer + n - data, when);
+    reads += events != before;
 }
 
-static void connect_one(int i, int port, const char *path, char **headers, int header_lines, int first) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    /* 28,000 ports for one source address: another one for each 20,000 */
-    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + (first + i) / 20000)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    if (fd < 0) die("socket");
-    bind(fd, (struct sockaddr *)&from, sizeof from);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to)) die("connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+static void connected(struct conn *c) {
+    int problem = 0;
+    socklen_t size = sizeof problem;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &problem, &size) || problem) {
+        errno = problem;
+        die("connect");
+    }
+    int i = c - conns;
     char request[8192];
     int n = snprintf(request, sizeof request,
                      "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                      "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s%s\r\n",
                      path, port, header_lines ? headers[i % header_lines] : "", header_lines ? "\r\n" : "");
+    c->stage = UPGRADING;
+    send_all(c->fd, request, n);
+    listen_for(c, EPOLLIN);
+}
+
+static void connect_one(int i, int small) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    /* 28,000 ports for one source address: another one for each 20,000 */
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 20000)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1, segment = 536, room = 4096;
+    if (fd < 0) die("socket");
+    if (small) {
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+        setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+    }
+    /* the port when it connects: one that waits in TIME_WAIT for another server is free for this one */
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+    if (bind(fd, (struct sockaddr *)&from, sizeof from)) die("bind");
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) && errno != EINPROGRESS) die("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     conns[i].fd = fd;
-    send_all(fd, request, n);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &conns[i]};
+    struct epoll_event event = {.events = EPOLLOUT, .data.ptr = &conns[i]};
     if (epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event)) die("epoll_ctl");
     open_now++;
+    waiting++;
 }
 
 static uint64_t percentile(double part) {
@@ -227,25 +298,64 @@ static uint64_t percentile(double part) {
 static void say(void) {
     struct rusage r;
     getrusage(RUSAGE_SELF, &r);
-    printf("{\"events\":%lu,\"live\":%lu,\"bytes\":%lu,\"open\":%d,\"closed\":%d,\"p50_us\":%lu,\"p99_us\":%lu,\"max_us\":%lu,"
-           "\"at_us\":%lu,\"cpu_us\":%lu}\n",
-           events, live, bytes, open_now, closed, percentile(0.5), percentile(0.99), max_us, now_us(),
+    uint64_t now = now_us();
+    for (int i = 0; i < count; i++)
+        if (conns[i].fd >= 0 && conns[i].stage == OPEN && !conns[i].stopped) waited(conns[i].beat_us, now);
+    printf("{\"events\":%lu,\"reads\":%lu,\"welcome\":%lu,\"live\":%lu,\"resync\":%lu,\"error\":%lu,\"bytes\":%lu,"
+           "\"open\":%d,\"closed\":%d,\"close_code\":%d,\"p50_us\":%lu,\"p99_us\":%lu,\"max_us\":%lu,"
+           "\"beats\":%lu,\"beat_gap_us\":%lu,\"started_us\":%lu,\"at_us\":%lu,\"cpu_us\":%lu}\n",
+           events, reads, welcome, live, resync, error, bytes, open_now, closed, close_code, percentile(0.5),
+           percentile(0.99), max_us, beats, beat_gap_us, started_us, now,
            (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1000000ul + r.ru_utime.tv_usec + r.ru_stime.tv_usec);
     fflush(stdout);
 }
 
+static void reset(void) {
+    events = reads = bytes = resync = error = max_us = beats = beat_gap_us = 0;
+    closed = close_code = 0;
+    memset(histogram, 0, sizeof histogram);
+    uint64_t now = now_us();
+    for (int i = 0; i < count; i++) conns[i].beat_us = now;
+}
+
+static uint64_t want_welcome, want_live, want_events;
+
+static void obey(char *line) {
+    char *space = strchr(line, ' ');
+    uint64_t value = space ? strtoull(space + 1, NULL, 10) : 0;
+    if (!strncmp(line, "welcome", 7)) want_welcome = value;
+    else if (!strncmp(line, "ready", 5)) want_live = value;
+    else if (!strncmp(line, "events", 6)) want_events = value;
+    else if (!strncmp(line, "say", 3)) say();
+    else if (!strncmp(line, "reset", 5)) { reset(); say(); }
+    else if (!strncmp(line, "quit", 4)) exit(0);
+    else if ((!strncmp(line, "stop", 4) || !strncmp(line, "go", 2)) && value < (uint64_t)count) {
+        struct conn *c = &conns[value];
+        c->stopped = line[0] == 's';
+        if (c->stage == OPEN) listen_for(c, c->stopped ? 0 : EPOLLIN);
+        say();
+    } else { fprintf(stderr, "no such command: %s\n", line); exit(2); }
+}
+
 int main(int argc, char **argv) {
-    if (argc < 5) { fprintf(stderr, "load_client PORT PATH COUNT FIRST [HEADER-FILE] [FRAME-FILE]\n"); return 2; }
-    int port = atoi(argv[1]);
-    count = atoi(argv[3]);
-    char **headers = NULL;
-    int header_lines = argc > 5 && *argv[5] ? lines_of(argv[5], &headers) : 0;
-    frame_lines = argc > 6 ? lines_of(argv[6], &frames) : 0;
+    int window = 1000, small = 0, option;
+    while ((option = getopt(argc, argv, "H:F:w:s")) != -1) {
+        if (option == 'H') header_lines = lines_of(optarg, &headers);
+        else if (option == 'F') frame_lines = lines_of(optarg, &frames);
+        else if (option == 'w') window = atoi(optarg);
+        else if (option == 's') small = 1;
+        else return 2;
+    }
+    if (argc - optind != 3) return 2;
+    port = atoi(argv[optind]);
+    path = argv[optind + 1];
+    count = atoi(argv[optind + 2]);
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     conns = calloc(count, sizeof *conns);
+    for (int i = 0; i < count; i++) conns[i].fd = -1;
     epfd = epoll_create1(0);
     fcntl(0, F_SETFL, O_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
@@ -254,15 +364,16 @@ int main(int argc, char **argv) {
     struct epoll_event ready[512];
     char line[256];
     size_t used = 0;
-    uint64_t want_live = 0, want_events = 0;
     int started = 0;
+    started_us = now_us();
     for (;;) {
-        /* a few at a time, so that those that are open are read meanwhile */
-        for (int i = 0; i < 32 && started < count; i++, started++)
-            connect_one(started, port, argv[2], headers, header_lines, atoi(argv[4]));
-        int n = epoll_wait(epfd, ready, 512, started < count ? 1 : -1);
+        while (started < count && waiting < window) connect_one(started++, small);
+        int n = epoll_wait(epfd, ready, 512, -1);
         for (int i = 0; i < n; i++) {
-            if (ready[i].data.ptr) { readable(ready[i].data.ptr); continue; }
+            struct conn *c = ready[i].data.ptr;
+            if (c && c->fd < 0) continue;
+            if (c && c->stage == CONNECTING) { connected(c); continue; }
+            if (c) { readable(c); continue; }
             ssize_t got = read(0, line + used, sizeof line - 1 - used);
             if (got == 0) return 0;
             if (got < 0) continue;
@@ -270,21 +381,12 @@ int main(int argc, char **argv) {
             char *end;
             while ((end = memchr(line, '\n', used))) {
                 *end = 0;
-                uint64_t value = strchr(line, ' ') ? strtoull(strchr(line, ' ') + 1, NULL, 10) : 0;
-                if (!strncmp(line, "ready", 5)) want_live = value;
-                else if (!strncmp(line, "events", 6)) want_events = value;
-                else if (!strncmp(line, "reset", 5)) { events = 0; max_us = 0; closed = 0; memset(histogram, 0, sizeof histogram); say(); }
-                else if (!strncmp(line, "stop", 4) || !strncmp(line, "go", 2)) {
-                    struct conn *c = &conns[value];
-                    c->stopped = line[0] == 's';
-                    struct epoll_event change = {.events = c->stopped ? 0 : EPOLLIN, .data.ptr = c};
-                    if (c->fd >= 0) epoll_ctl(epfd, EPOLL_CTL_MOD, c->fd, &change);
-                    say();
-                } else if (!strncmp(line, "quit", 4)) return 0;
+                obey(line);
                 used -= end + 1 - line;
                 memmove(line, end + 1, used);
             }
         }
+        if (want_welcome && welcome >= want_welcome) { want_welcome = 0; say(); }
         if (want_live && live >= want_live) { want_live = 0; say(); }
         if (want_events && events >= want_events) { want_events = 0; say(); }
     }

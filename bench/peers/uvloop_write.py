@@ -51,7 +51,7 @@ def _framed(payload: bytes) -> bytes:
 
 
 def broadcast(payload: bytes, times: int) -> None:
-    """One write for each frame and transport: uvloop joins what is written within one round of the loop."""
+    """One write for each frame and transport; uvloop hands each to the kernel by itself (`deliveries_per_write`)."""
     frame = _framed(payload)
     for transport in _transports:
         for _ in range(times):

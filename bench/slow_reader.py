@@ -1,0 +1,98 @@
+"""What one reader that stops costs the others: 1,000 subscribers, steady events, from insert to arrival.
+
+Both cases use the same service and the same clients, one after the other and in turns which is first. The reader that
+stops has small socket buffers, and before its case is measured it is owed more than they and the service's take, so
+that it is only a cursor by then. When it reads again it must get everything; a run in which it does not fails.
+
+`from_send` counts from the insert to each arrival at the other 999. `server_growth_mib` is the server's memory after
+the case less that before it. That a reader which never comes back is closed and resumes, and what becomes of one that
+falls off the log, is tested (tests/e2e/test_slow_readers.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench.fleet import Counts, Load, apart, rss_bytes
+from bench.results import Benchmark, Options, Sample
+from bench.rig import Rig, rig
+from bench.subscribers import served, subscribers
+
+NAME = "slow_reader"
+SUBSCRIBERS = 1_000
+EVENTS = 500
+_INTERVAL_S = 0.02
+_BACKLOG = 1_000
+_BACKLOG_BURST = 100
+_PADDING = "x" * 600
+_FOR_EVER_S = "3600"
+ALL_READ = "all read"
+ONE_STOPPED = f"one of {SUBSCRIBERS:,} stopped"
+
+
+def run(options: Options) -> Iterator[Sample]:
+    events = EVENTS // 10 if options.quick else EVENTS
+    for round_number in range(1, options.rounds + 1):
+        cases = (ALL_READ, ONE_STOPPED) if round_number % 2 else (ONE_STOPPED, ALL_READ)
+        with (
+            apart(),
+            rig() as made,
+            served(made, slow_after=_FOR_EVER_S) as service,
+            subscribers(made, service, SUBSCRIBERS - 1) as others,
+            subscribers(made, service, 1, first=SUBSCRIBERS, small=True) as one,
+        ):
+            others.ready()
+            one.ready()
+            _write(made, others, _BACKLOG_BURST, _BACKLOG_BURST, 0.0)  # what is made at the first use
+            one.arrived(_BACKLOG_BURST)
+            for case in cases:
+                before = rss_bytes(service.pid)
+                said = _measure(made, others, one, events, stops=case == ONE_STOPPED)
+                growth_bytes = rss_bytes(service.pid) - before
+                one.ask("go 0")
+                one.arrived(_BACKLOG + events)
+                yield Sample(NAME, case, round_number, _figures(said, growth_bytes))
+
+
+def _measure(made: Rig, others: Load, one: Load, events: int, *, stops: bool) -> Counts:
+    """What the others say of the steady events behind a backlog."""
+    one.ask("reset")
+    if stops:
+        one.ask("stop 0")
+    _write(made, others, _BACKLOG, _BACKLOG_BURST, 0.0)
+    said = _write(made, others, events, 1, _INTERVAL_S)
+    if stops and one.ask("say").events:
+        raise RuntimeError("the reader has not stopped")
+    return said
+
+
+def _figures(said: Counts, growth_bytes: int) -> dict[str, float]:
+    return {
+        "from_send_p50_ms": said.p50_us / 1000,
+        "from_send_p99_ms": said.p99_us / 1000,
+        "from_send_max_ms": said.max_us / 1000,
+        "server_growth_mib": growth_bytes / (1 << 20),
+    }
+
+
+def _write(made: Rig, others: Load, events: int, burst: int, interval_s: float) -> Counts:
+    """Insert so many documents, `burst` with each command, on time whatever arrives; wait until the others have all."""
+    others.ask("reset")
+    due = time.monotonic()
+    for at in range(0, events, burst):
+        made.documents.insert_many(
+            {"seq": seq, "sent": time.monotonic_ns() // 1000, "padding": _PADDING}
+            for seq in range(at, at + burst)
+        )
+        due += interval_s
+        time.sleep(max(0.0, due - time.monotonic()))
+    return others.arrived(events * (SUBSCRIBERS - 1))
+
+
+BENCHMARK = Benchmark(
+    NAME,
+    f"one of {SUBSCRIBERS:,} subscribers stops reading: the latency of the others, the memory of the server",
+    {ONE_STOPPED: ALL_READ},
+    run,
+)
