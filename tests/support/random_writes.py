@@ -1,6 +1,7 @@
 """Random writes into one collection: every kind of write and every update operator, from a seed.
 
-The keys are few, so that each document is written often and there is always one to insert, to change and to remove.
+The keys are few, so that each document is written several times and there is always one to insert, to change and to
+remove; and not so few that a last write of some common kind repairs what went wrong before.
 Types stay as they are where an operator needs them, so that most writes succeed; one that the engine refuses (`$push`
 onto null, a key that exists) changes nothing and is counted by name. Values are those on which the engine's `find` is
 right: no Decimal128, and no doubles beside the multiples of 1/4 that JSON carries exactly.
@@ -131,7 +132,7 @@ class RandomWriter:
     `tenants`: the values of `tenantId`, between which documents move.
     """
 
-    def __init__(self, rows: Rows, rng: random.Random, tenants: Sequence[str], keys: int = 12) -> None:
+    def __init__(self, rows: Rows, rng: random.Random, tenants: Sequence[str], keys: int = 40) -> None:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self._rows = rows
