@@ -66,21 +66,20 @@ async def apply(client: Client, view: View, last: str | int) -> list[Frame]:
 
 
 @contextlib.contextmanager
-def writing(rows: Collection[dict[str, Any]], ids: int, pause_s: float, each: int = 1) -> Iterator[list[int]]:
-    """Insert, update and delete at random in the background; how many writes that were is in the list."""
+def writing(rows: Collection[dict[str, Any]], ids: int, inserts: int, every_s: float) -> Iterator[list[int]]:
+    """Rounds of inserts, three updates and a delete in the background; the list holds how many writes that were."""
     stop, count, rng = threading.Event(), [0], random.Random(5)
 
     def write() -> None:
+        due = time.monotonic()
         while not stop.is_set():
-            rows.bulk_write(
-                [
-                    UpdateOne({"_id": rng.randrange(ids)}, {"$set": {"v": rng.random()}}, upsert=True)
-                    for _ in range(each)
-                ]
-            )
+            rows.insert_many([{"text": "x" * 180} for _ in range(inserts)])
+            some = [rng.randrange(ids) for _ in range(3)]
+            rows.bulk_write([UpdateOne({"_id": number}, {"$set": {"v": rng.random()}}) for number in some])
             rows.delete_one({"_id": rng.randrange(ids)})
-            count[0] += each + 1
-            stop.wait(pause_s)
+            count[0] += inserts + 4
+            due = max(due + every_s, time.monotonic() - 1)
+            stop.wait(due - time.monotonic())
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -97,7 +96,7 @@ async def test_always_under_writes(service: Service, database: Documents) -> Non
     orders.insert_many([{"_id": number, "text": "x" * 400} for number in range(1_500)])
     view = View()
     async with client_of(service, database.name) as client:
-        with writing(orders, 1_500, 0.001):
+        with writing(orders, 1_500, 1, 0.01):
             await ask(client, view, snapshot="always")
             before = await apply(client, view, "live")
             types = [frame["type"] for frame in before]
@@ -244,6 +243,17 @@ async def test_a_large_snapshot_for_a_slow_client_takes_little_memory(tmp_path: 
         engine.stop()
 
 
+async def _warm(client: Client) -> None:
+    """A first, small snapshot. An engine that was just filled may take its time to open the stream."""
+    ask = {"type": "subscribe", "id": "w", "topic": {"collection": "small"}, "snapshot": "always"}
+    answer: Frame = {"type": "error", "retryable": True}
+    while answer["type"] == "error":
+        assert answer["retryable"]
+        await client.send(ask)
+        answer = await client.until(lambda frame: frame.get("id") == "w")
+    await client.until("live")
+
+
 async def _large_snapshot(engine: Engine, service: Service, documents: int, rate_bytes: int) -> None:
     view = View()
     rows = engine.client["t_large"].get_collection("orders", write_concern=WriteConcern(w=1))
@@ -251,11 +261,11 @@ async def _large_snapshot(engine: Engine, service: Service, documents: int, rate
         rows.insert_many([{"_id": first + more, "text": "x" * 180} for more in range(5_000)])
     engine.client["t_large"]["small"].insert_one({})
     async with client_of(service, "t_large") as client:
-        await client.subscribe("small", snapshot="always")
+        await _warm(client)
     async with slow_client_of(service, "t_large") as client:
         with Memory(service.pid) as memory, MongoClient[dict[str, Any]](engine.uri) as writer:
             started = time.perf_counter()
-            with writing(writer["t_large"]["orders"], documents, 0.045, each=50) as writes:
+            with writing(writer["t_large"]["orders"], documents, 60, 0.06) as writes:
                 await ask(client, view, snapshot="always")
                 pages = size_bytes = 0
                 while not view.live:
