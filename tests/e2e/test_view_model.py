@@ -29,7 +29,7 @@ import pytest
 from bson import json_util
 from pymongo import MongoClient
 
-from tests.support.engine import Engine
+from tests.support.engine import URI_VARIABLE, Engine
 from tests.support.random_writes import HIDDEN, RandomWriter, Rows
 from tests.support.service import Service, token_key
 from tests.support.view import Documents, key_of
@@ -268,6 +268,24 @@ def two_instances(uri: str, directory: Path, policy: Mapping[str, Any]) -> Itera
     finally:
         for service in services:
             service.kill()
+
+
+@pytest.fixture(scope="module")
+def mongodb_uri() -> Iterator[str]:
+    """Of an engine with a short oplog: services ask for its first entry, for which the embedded engine reads it all."""
+    given = os.environ.get(URI_VARIABLE)
+    if given:
+        yield given
+        return
+    engine = Engine(oplog_max_entries=2_000, sync_on_commit=False).start()
+    yield engine.uri
+    engine.stop()
+
+
+@pytest.fixture(scope="module")
+def mongodb(mongodb_uri: str) -> Iterator[MongoClient[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,7 @@ WANTED = [
 ]
 
 _ALWAYS = {"tenantId": 1, "touched": 1, "pad": 1}
+"""What ends a scenario, and what makes a snapshot long, is shown by every projection."""
 FIELDS: list[dict[str, int]] = [
     {},
     {**_ALWAYS, "status": 1, "n": 1},
@@ -95,10 +96,15 @@ class Effective(NamedTuple):
                 session.advance_operation_time(Timestamp(parts["t"], parts["i"]))
             if self.policy_fields:
                 allowed = list(rows.find(self.policy_filter, self.policy_fields, session=session))
+                # Without the large field: what is written here is in the oplog, too.
+                pads = {repr(document["_id"]): document.pop("pad", None) for document in allowed}
                 self.scratch.delete_many({})
                 if allowed:
                     self.scratch.insert_many(allowed)
                 found = list(self.scratch.find(query, fields))
+                for document in found:
+                    if (pad := pads[repr(document["_id"])]) is not None:
+                        document["pad"] = pad
             else:
                 both = {"$and": [self.policy_filter, query]} if self.policy_filter else query
                 found = list(rows.find(both, fields, session=session))
