@@ -1,8 +1,8 @@
 """Placement: all subscriptions of one scope, driven from outside, one step at a time.
 
-This is `positions.md` as code: `places.py` has the moves, this module the steps. It needs no event loop: the runtime
-opens streams, feeds what they return into `batch`, and says when a connection can take more. What a client sees goes
-through the `Outlet` of its connection.
+This is `positions.md` as code: `places.py` and `snapshot_places.py` have the moves, this module the steps. It needs no
+event loop: the runtime opens streams, feeds what they return into `batch`, and says when a connection can take more.
+What a client sees goes through the `Outlet` of its connection.
 
 Rule 11 for whoever edits this: `batch` is a generator; it yields where the runtime may let others run, and every other
 call that comes meanwhile is deferred to its end. Only `detach` acts at once, in that nothing more is written.
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from feedsvc.core.changes import Change
-from feedsvc.core.places import PlacementLimits, Places
+from feedsvc.core.places import PlacementLimits
 from feedsvc.core.positions import Position
+from feedsvc.core.snapshot_places import SnapshotPlaces
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import Build, EveryTopic, LoggedTopic, Router, Tail
 
@@ -26,7 +27,7 @@ class Placement:
     def __init__(
         self, limits: PlacementLimits, build: Build, router: Callable[[], Router] = EveryTopic
     ) -> None:
-        self._places = Places(limits)
+        self._places = SnapshotPlaces(limits)
         self._build = build
         self._router = router
         self._changed: Callable[[], None] = lambda: None
@@ -114,8 +115,7 @@ class Placement:
             if boundary is not None:
                 tail.ring.advance(boundary)
             if tail.is_live:
-                for subscription in list(places.snapshots):
-                    places.check_snapshot(subscription)
+                places.check_snapshots()
                 for subscription in list(places.waiting):
                     places.place(subscription)
                 for logged in touched:

@@ -11,11 +11,6 @@ States of a subscription::
     LOST    --pump---> LIVE | SNAPSHOT                SNAPSHOT: owes its client a snapshot, or is in one
     SNAPSHOT --end---> LIVE | QUEUED | LOST
 
-A snapshot is not placement's work but the runtime's. Placement says that one is due and fixes its position before it
-is read (`begin_snapshot`), keeps quiet until it ends, and takes a loss meanwhile as what it is to everybody else. The
-topic is on the live tail all the time, so what happens behind the position is in its log or, once it fell off there,
-a catch-up tail's work, as for any other cursor.
-
 Only `Placement` calls this, one call at a time. Rules for whoever edits it:
 
 * never keep S from registration (rule 3), never decide by time without `Ring.locate`;
@@ -368,36 +363,6 @@ class Places:
         subscription.snapshots_owed += 1
         if not subscription.closed:
             subscription.outlet.snapshot_due(subscription)
-
-    def begin_snapshot(self, subscription: Subscription) -> Position | None:
-        """Position first: what is read from here on has everything up to the live head, whose position this is.
-
-        Begun anew it is a new position. None where no snapshot is owed any more.
-        """
-        if subscription.place is not Place.SNAPSHOT or subscription.closed:
-            return None
-        self.snapshots[subscription] = None
-        subscription.cursor = self._live.ring.head_ordinal
-        subscription.at = self._live.head
-        return subscription.at
-
-    def check_snapshot(self, subscription: Subscription) -> None:
-        """A loss behind the position of a snapshot: the rest of it would be read in vain."""
-        logged = self.subscriptions[subscription]
-        assert logged is not None
-        if logged.loss is not None and logged.loss.ordinal > subscription.cursor:
-            self.lose(subscription, logged.loss.loss or "event_unavailable")
-
-    def end_snapshot(self, subscription: Subscription) -> bool:
-        """Everything was written: go on behind the position. False where the connection is full: try again."""
-        at = subscription.at
-        if subscription not in self.snapshots or at is None or not subscription.outlet.writable:
-            return False
-        subscription.outlet.snapshot_end(subscription, at)
-        subscription.told = at
-        self._locate_live(subscription, subscription.cursor)
-        self.pump(subscription)
-        return True
 
     def checkpoint(self, subscription: Subscription) -> Position | None:
         if not subscription.announced or not subscription.located:

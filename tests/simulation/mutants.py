@@ -14,6 +14,7 @@ from feedsvc.core.placement import Placement
 from feedsvc.core.places import Places
 from feedsvc.core.positions import Position, PositionKind
 from feedsvc.core.ring import Found, Location, NotFound, Ring
+from feedsvc.core.snapshot_places import SnapshotPlaces
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
 from feedsvc.ports import PositionLost
@@ -217,27 +218,27 @@ def full_before_trimming(patch: pytest.MonkeyPatch) -> None:
 
 def position_taken_after_the_find(patch: pytest.MonkeyPatch) -> None:
     """A snapshot that ends at the head of its end: what was written while it was read is nowhere."""
-    real = Places.end_snapshot
+    real = SnapshotPlaces.end_snapshot
 
-    def end_snapshot(self: Places, subscription: Subscription) -> bool:
+    def end_snapshot(self: SnapshotPlaces, subscription: Subscription) -> bool:
         subscription.cursor, subscription.at = self._live.ring.head_ordinal, self._live.head
         return real(self, subscription)
 
-    patch.setattr(Places, "end_snapshot", end_snapshot)
+    patch.setattr(SnapshotPlaces, "end_snapshot", end_snapshot)
 
 
 def event_before_the_end_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     """Who is in a snapshot reads its log like everybody else."""
-    real = Places.begin_snapshot
+    real = SnapshotPlaces.begin_snapshot
 
-    def begin_snapshot(self: Places, subscription: Subscription) -> Position | None:
+    def begin_snapshot(self: SnapshotPlaces, subscription: Subscription) -> Position | None:
         position = real(self, subscription)
         if position is not None:
             self._locate_live(subscription, subscription.cursor)
             self.snapshots[subscription] = None
         return position
 
-    patch.setattr(Places, "begin_snapshot", begin_snapshot)
+    patch.setattr(SnapshotPlaces, "begin_snapshot", begin_snapshot)
     # The reader of the snapshot must go on for all that.
     patch.setattr(
         Snapshots, "_wanted", lambda self, job, owed: not job.subscription.closed and not self._closing
