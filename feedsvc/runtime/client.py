@@ -269,6 +269,10 @@ class Client:
         except Refusal:
             self._forget(held)
             raise
+        if held.topic.topic_id not in self._held:
+            self._drop(
+                held
+            )  # its `subscribed` was too much for a peer that does not read: it closed this client
 
     def _drop(self, held: Held) -> None:
         self._forget(held)

@@ -665,6 +665,18 @@ async def test_a_transport_that_closes_anywhere_leaves_nothing_behind() -> None:
         assert (await first.frame("event"))["event"]["documentKey"] == {"_id": 3}
 
 
+async def test_an_answer_that_closes_leaves_no_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`subscribed` itself may be what a peer that never reads is closed for."""
+    async with running() as world:
+        peer = await world.signed_in(room=2)
+        for _ in range(3):
+            peer.say("ping")
+        monkeypatch.setattr(client_module, "_MAX_OWED_BYTES", 100)
+        peer.subscribe()
+        assert (await peer.close())[0] == 4201
+        assert world.subscriptions() == world.hub.admission.topics == 0
+
+
 async def test_a_close_drops_everything_at_once() -> None:
     """Before the transport is gone: a peer that answers the close late holds no topic."""
     async with running() as world:
