@@ -270,9 +270,8 @@ class Client:
             self._forget(held)
             raise
         if held.topic.topic_id not in self._held:
-            self._drop(
-                held
-            )  # its `subscribed` was too much for a peer that does not read: it closed this client
+            # `subscribed` was too much for a peer that does not read, and closed this client.
+            self._drop(held)
 
     def _drop(self, held: Held) -> None:
         self._forget(held)
