@@ -344,7 +344,7 @@ def test_many_seeds(
     done: Counter[str] = Counter()
     names: list[str] = []
     began = time.monotonic()
-    for number in seeds(3 if SHORT else 15):
+    for number in seeds(3 if SHORT else 12):
         print(
             f"\n{time.monotonic() - began:.0f} s: VIEW_SEED={number} -k 'many and {mode}'", end="", flush=True
         )

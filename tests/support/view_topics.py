@@ -73,7 +73,7 @@ FIELDS: list[dict[str, int]] = [
 class Effective(NamedTuple):
     """What the topic shows, asked of MongoDB itself: `find` with the effective filter and projection.
 
-    Where the policy hides fields the client's filter sees documents without them. So what the policy leaves is put
+    Behind a policy the client's filter sees documents without what the policy hides. So what the policy leaves is put
     into `scratch` and the client's query is asked there. (One aggregation would do, but the embedded engine's
     `$project` excludes nothing within arrays; its `find` does.)
     """
@@ -94,7 +94,7 @@ class Effective(NamedTuple):
             if after is not None:
                 parts = after["$timestamp"]
                 session.advance_operation_time(Timestamp(parts["t"], parts["i"]))
-            if self.policy_fields:
+            if self.policy_filter:
                 allowed = list(rows.find(self.policy_filter, self.policy_fields, session=session))
                 # Without the large field: what is written here is in the oplog, too.
                 pads = {repr(document["_id"]): document.pop("pad", None) for document in allowed}
@@ -106,7 +106,6 @@ class Effective(NamedTuple):
                     if (pad := pads[repr(document["_id"])]) is not None:
                         document["pad"] = pad
             else:
-                both = {"$and": [self.policy_filter, query]} if self.policy_filter else query
-                found = list(rows.find(both, fields, session=session))
+                found = list(rows.find(query, fields, session=session))
         documents = [json.loads(json_util.dumps(document, json_options=_RELAXED)) for document in found]
         return {key_of(document["_id"]): document for document in documents}
