@@ -1,8 +1,8 @@
 """Frames of events: a change becomes, once per topic, the bytes that all its subscribers receive.
 
-A frame is put together of JSON texts: topic id and resume token, which are the topic's own; what the change says of
-itself; and what topics of that kind are shown of it. The last two are made once per change for all topics that have
-them in common, so each further topic costs the sealing of its token and a copy of the bytes.
+A frame is put together of the topic's own id and resume token, and of an event that topics of one kind have in
+common: it is made once per change and kind, so each further topic costs the sealing of its token and a copy of the
+bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FrameBuilder:
         self._failed = failed
         self._view: ChangeView | None = None
         self._policy_view: PolicyView | None = None
-        self._texts: dict[object, bytes | UndecodableError | None] = {}
+        self._texts: dict[tuple[object, ...], bytes | UndecodableError | None] = {}
         """Of the change of `_view`."""
 
     def seal(self, topic: Topic, position: Position) -> str:
@@ -75,35 +75,40 @@ class FrameBuilder:
     def _build(self, topic: Topic, change: Change) -> bytes | Loss | None:
         view = self.view(change)
         if change.operation not in DATA_OPERATIONS:
-            return b"%b}}" % self._begun(topic, view)
+            return self._frame(topic, change, self._encode_json(self._said(topic, view)))
         decision = decide(topic, view)
         if not isinstance(decision, Decision):
             return decision
-        shown = self._shown(topic, view, decision)
-        if shown is None:
+        text = self._text(topic, view, decision)
+        if text is None:
             return None
-        begun = self._begun(topic, view)
-        frame = b"%b%b}}" % (begun, shown)
+        frame = self._frame(topic, change, text)
         if len(frame) <= self._max_event_bytes:
             return frame
-        membership = {} if decision.membership is None else {"membership": decision.membership}
-        frame = b"%b%b}}" % (begun, self._members(membership | {"truncated": True}))
+        event = self._said(topic, view)
+        if decision.membership is not None:
+            event["membership"] = decision.membership
+        event["truncated"] = True
+        frame = self._frame(topic, change, self._encode_json(event))
         # An `_id` of that size: a frame over the clients' limit would end each connection that replays it, for ever.
         return frame if len(frame) <= self._max_event_bytes else Loss("event_unavailable")
 
-    def _begun(self, topic: Topic, view: ChangeView) -> bytes:
-        return b'{"type":"event","topic":"%b","event":{"_id":"%b"%b' % (
+    def _frame(self, topic: Topic, change: Change, text: bytes) -> bytes:
+        """A frame with this event, to which the topic's token is added."""
+        token = self.seal(topic, change.position)
+        return b'{"type":"event","topic":"%b","event":{"_id":"%b",%b}' % (
             topic.topic_id.encode(),
-            self.seal(topic, view.change.position).encode(),
-            self._said(topic, view),
+            token.encode(),
+            text[1:],
         )
 
-    def _shown(self, topic: Topic, view: ChangeView, decision: Decision) -> bytes | None:
-        """What the topic is shown of the change, as further members of the event; None where it is not told of it.
+    def _text(self, topic: Topic, view: ChangeView, decision: Decision) -> bytes | None:
+        """The event without its token, as JSON; None where the topic is not told of it. Raises `UndecodableError`.
 
-        The key is all that `PolicyView.show` looks at. Documents and descriptions belong to the view, which is kept.
+        The key is all that it is made from. Documents and descriptions belong to the view, which is kept.
         """
         key = (
+            topic.namespace.collection,
             topic.projection_form,
             topic.policy_fields_form,
             topic.exact,
@@ -112,27 +117,26 @@ class FrameBuilder:
             id(decision.document),
             id(decision.update),
         )
-        known = self._texts.get(key, self)
-        if known is self:
-            known = self._texts[key] = self._show(topic, view, decision)
-        if isinstance(known, UndecodableError):
-            raise UndecodableError(*known.args)
-        assert known is None or isinstance(known, bytes)
-        return known
+        if key not in self._texts:
+            self._texts[key] = self._written(topic, view, decision)
+        text = self._texts[key]
+        if isinstance(text, UndecodableError):
+            raise UndecodableError(*text.args)
+        return text
 
-    def _show(self, topic: Topic, view: ChangeView, decision: Decision) -> bytes | UndecodableError | None:
+    def _written(self, topic: Topic, view: ChangeView, decision: Decision) -> bytes | UndecodableError | None:
         shown = self._behind_policy(topic, view).show(topic, decision)
         if shown is None:
             return None
-        event: dict[str, Any] = {}
-        if shown.document is not None:
-            event["fullDocument"] = shown.document
-        if shown.update is not None:
-            event["updateDescription"] = shown.update
-        if decision.membership is not None:
-            event["membership"] = decision.membership
         try:
-            return self._members(event)
+            event = self._said(topic, view)
+            if shown.document is not None:
+                event["fullDocument"] = shown.document
+            if shown.update is not None:
+                event["updateDescription"] = shown.update
+            if decision.membership is not None:
+                event["membership"] = decision.membership
+            return self._encode_json(event)
         except UndecodableError as error:
             return error
 
@@ -143,15 +147,8 @@ class FrameBuilder:
             known = self._policy_view = PolicyView(view, topic.policy_fields)
         return known
 
-    def _said(self, topic: Topic, view: ChangeView) -> bytes:
-        """What the change says of itself to every topic of its collection, as members of the event.
-
-        Raises `UndecodableError`.
-        """
-        key = topic.namespace.collection
-        known = self._texts.get(key)
-        if isinstance(known, bytes):
-            return known
+    def _said(self, topic: Topic, view: ChangeView) -> dict[str, Any]:
+        """What the change says of itself to every topic of its collection. Raises `UndecodableError`."""
         change = view.change
         event: dict[str, Any] = {
             "operationType": change.operation,
@@ -162,13 +159,8 @@ class FrameBuilder:
             event["wallTime"] = DatetimeMS(body.wall_time_ms)
         event["ns"] = {"coll": topic.namespace.collection}
         if body is not None:
-            document_key = body.document_key
-            if document_key is None or "_id" not in document_key:
+            key = body.document_key
+            if key is None or "_id" not in key:
                 raise UndecodableError("a change without the _id of its document")
-            event["documentKey"] = {"_id": document_key["_id"]}
-        said = self._texts[key] = self._members(event)
-        return said
-
-    def _members(self, event: dict[str, Any]) -> bytes:
-        """The members of a JSON object, each behind a comma."""
-        return b"," + self._encode_json(event)[1:-1] if event else b""
+            event["documentKey"] = {"_id": key["_id"]}
+        return event
