@@ -118,8 +118,9 @@ class ChangeSource(Protocol):
         """Those of `collections` that exist, by name. One question, whatever their number."""
         ...
 
-    async def oplog_window(self) -> OplogWindow | None:
-        """None where the user may not read it."""
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
+        """None where the user may not read it. The first entry may be what an answer said up to `first_age_s` ago: it
+        moves slowly, and some servers look for it for long."""
         ...
 
     async def identity(self) -> str:

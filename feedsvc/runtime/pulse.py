@@ -19,6 +19,8 @@ from feedsvc.ports import ChangeSource, Clock, OplogWindow, SourceError
 BEAT_S = 1.0
 ANSWER_WITHIN_S = 2.0
 WINDOW_EVERY_S = 30.0
+FIRST_AGE_S = 10.0
+"""The window need not be known to the second; the newest entry must be."""
 
 SETTLES_S = 5.0
 """A healthy idle tail is past an entry sooner: one await, and up to three more where idle progress is confirmed."""
@@ -60,7 +62,7 @@ class Pulse:
         if time != self._time or asked - self._window_at >= WINDOW_EVERY_S:
             try:
                 async with asyncio.timeout(ANSWER_WITHIN_S):
-                    self.window = await self._source.oplog_window()
+                    self.window = await self._source.oplog_window(first_age_s=FIRST_AGE_S)
             except (SourceError, TimeoutError):
                 return  # the old window is a good guess for clients, but proves no entry
             self._time, self._window_at = time, asked

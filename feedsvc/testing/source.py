@@ -110,7 +110,7 @@ class MemorySource:
             if self.oplog.exists(database, name)
         }
 
-    async def oplog_window(self) -> OplogWindow | None:
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
         first = self.oplog.entry(self.oplog.first).cluster_time
         return OplogWindow(first, self.operation_time_now(), self.oplog.images_expire_s)
 

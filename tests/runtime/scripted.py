@@ -66,7 +66,7 @@ class ScriptedSource(MemorySource):
     async def operation_time(self) -> int:
         return self.oplog.now + self.ahead
 
-    async def oplog_window(self) -> OplogWindow | None:
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
         if not self.readable_oplog:
             return None
         return OplogWindow(self.oplog.entry(self.oplog.first).cluster_time, self.oplog.now)

@@ -38,9 +38,9 @@ class Answers(MemorySource):
         self.note("identity")
         return await super().identity()
 
-    async def oplog_window(self) -> OplogWindow | None:
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
         self.note("window")
-        return await super().oplog_window()
+        return await super().oplog_window(first_age_s=first_age_s)
 
     async def operation_time(self) -> int:
         self.note("time")

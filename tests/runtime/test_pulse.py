@@ -31,11 +31,11 @@ class Oplog(MemorySource):
             raise self.down
         return self.oplog.now + self.ahead
 
-    async def oplog_window(self) -> OplogWindow | None:
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
         self.windows += 1
         if self.window_down is not None:
             raise self.window_down
-        return await super().oplog_window() if self.readable else None
+        return await super().oplog_window(first_age_s=first_age_s) if self.readable else None
 
 
 def make() -> tuple[Pulse, Oplog, ManualClock]:

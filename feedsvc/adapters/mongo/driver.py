@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Any, TypeVar
 
-import msgspec
 from bson import Timestamp
 from pymongo.errors import OperationFailure
 
@@ -74,6 +74,8 @@ class MongoSource:
             self._options["socketTimeoutMS"] = int((await_s + socket_s) * 1000)
         self._clients: Clients | None = None
         self._image_expiry = ImageExpiry()
+        self._first: int | None = None
+        self._first_at = float("-inf")
         self._splits = True  # until the server refuses the stage and opens the stream without it
 
     async def start(self) -> None:
@@ -111,15 +113,18 @@ class MongoSource:
     async def describe(self, database: str, collections: Collection[str]) -> Mapping[str, CollectionInfo]:
         return await self._classified(oplog.describe(self.reads, database, collections))
 
-    async def oplog_window(self) -> OplogWindow | None:
-        return await self._classified(self._window())
+    async def oplog_window(self, *, first_age_s: float = 0.0) -> OplogWindow | None:
+        return await self._classified(self._window(first_age_s))
 
-    async def _window(self) -> OplogWindow | None:
-        window = await oplog.oplog_window(self.reads)
-        if window is None:
+    async def _window(self, first_age_s: float) -> OplogWindow | None:
+        now = time.monotonic()
+        if now - self._first_at > first_age_s:
+            self._first, self._first_at = await oplog.oplog_first(self.reads), now
+        last = None if self._first is None else await oplog.oplog_last(self.reads)
+        if self._first is None or last is None:
             return None
         expire_s = await self._image_expiry.seconds(self.reads)
-        return msgspec.structs.replace(window, images_expire_s=expire_s)
+        return OplogWindow(self._first, last, images_expire_s=expire_s)
 
     async def identity(self) -> str:
         return await self._classified(oplog.identity(self.reads))

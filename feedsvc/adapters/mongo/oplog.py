@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 from feedsvc.adapters.mongo.clients import Reads
 from feedsvc.adapters.mongo.errors import classify
 from feedsvc.core.positions import cluster_time_of
-from feedsvc.ports import CollectionInfo, OplogWindow, SourceRefused, SourceUnavailable
+from feedsvc.ports import CollectionInfo, SourceRefused, SourceUnavailable
 
 
 async def operation_time(client: Reads) -> int:
@@ -29,16 +29,15 @@ def _operation_time_of(reply: dict[str, Any]) -> int:
     return cluster_time_of(time.time, time.inc)
 
 
-async def oplog_window(client: Reads) -> OplogWindow | None:
-    """First and last entry of `local.oplog.rs`; None through mongos, without the privilege, or if it is empty."""
-    first = await _edge(client, 1)
-    last = await _edge(client, -1)
-    return None if first is None or last is None else OplogWindow(first, last)
-
-
 async def oplog_first(client: Reads) -> int | None:
-    """The cluster time of the oplog's oldest entry; None as for `oplog_window`."""
+    """The cluster time of the oldest entry of `local.oplog.rs`; None through mongos, without the privilege, or if it is
+    empty."""
     return await _edge(client, 1)
+
+
+async def oplog_last(client: Reads) -> int | None:
+    """The cluster time of its newest entry; None as for `oplog_first`."""
+    return await _edge(client, -1)
 
 
 async def _edge(client: Reads, direction: int) -> int | None:
