@@ -53,12 +53,7 @@ class Reading:
         """Of every value that the path can mean; of documents and arrays only if `compound`."""
         keys = self._keys.get((path, compound))
         if keys is None:
-            found = set()
-            for value in self.reached(path):
-                for element in (value, *value) if type(value) is list else (value,):
-                    if compound or bracket(element) not in _COMPOUND:
-                        found.add(value_key(element))
-            keys = self._keys[path, compound] = found
+            keys = self._keys[path, compound] = _keys(self.reached(path), compound)
         return keys
 
     def reached(self, path: str) -> Sequence[Any]:
@@ -82,10 +77,24 @@ class Reading:
         return names
 
 
+def _keys(values: Sequence[Any], compound: bool) -> Collection[Key]:
+    if len(values) == 1 and type(values[0]) is not list and type(values[0]) is not dict:
+        return (value_key(values[0]),)
+    found = set()
+    for value in values:
+        for element in (value, *value) if type(value) is list else (value,):
+            if compound or bracket(element) not in _COMPOUND:
+                found.add(value_key(element))
+    return found
+
+
 def _below(values: Sequence[Any], part: str) -> Sequence[Any]:
     found: list[Any] = []
     for value in values:
-        if type(value) is list:
+        if type(value) is dict:
+            if part in value:
+                found.append(value[part])
+        elif type(value) is list:
             documents = [document for element in value if (document := as_document(element)) is not None]
             found += [document[part] for document in documents if part in document]
             index = array_index(part)
@@ -179,7 +188,8 @@ class Lookups(Generic[T]):
         levels = [self._root]
         while levels:
             level = levels.pop()
-            found.update(level.items)
+            if level.items:
+                found.update(level.items)
             for view, (projection, root) in level.views.items():
                 reading = readings(view, projection)
                 nodes = [root]

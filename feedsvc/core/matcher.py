@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -270,10 +269,11 @@ def _asked(
     return matching
 
 
-def _portions(logged: Iterable[LoggedTopic]) -> Iterator[Sequence[LoggedTopic]]:
-    rest = iter(list(logged))
-    while portion := list(islice(rest, PORTION)):
-        yield portion
+def _portions(topics: Iterable[LoggedTopic]) -> Sequence[Sequence[LoggedTopic]]:
+    every = list(topics)
+    if len(every) <= PORTION:
+        return (every,) if every else ()
+    return [every[first : first + PORTION] for first in range(0, len(every), PORTION)]
 
 
 def _topic(logged: LoggedTopic) -> Topic:
