@@ -15,57 +15,15 @@ from typing import Any
 import msgspec
 
 from feedsvc.core.changes import DATA_OPERATIONS
-from feedsvc.core.positions import Position, boundary
+from feedsvc.core.positions import boundary
 from feedsvc.runtime.client import Client
 from feedsvc.testing import MemoryConnection
-from tests.simulation.model import FILTERS, Expectations, Mark, TopicSpec
+from tests.simulation.holding import apply, unexplained
+from tests.simulation.memory import Memory, Stream
+from tests.simulation.model import FILTERS, Expectations, TopicSpec
 from tests.simulation.world import CLAIMS, Instance, Violation, World
 
 HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
-
-
-View = dict[Any, dict[str, Any]]
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """A place that the consumer can resume from: the token (None: a bare time), and where the model says it is."""
-
-    resume_token: str | None
-    position: Position
-    mark: Mark
-    view: View | None = None
-    """The documents that were held there, by `_id`; None where they are not known."""
-    refused: tuple[str, ...] = ()
-    """Nothing can be resumed from this token: it must be answered with a resync of one of these reasons."""
-
-
-class Stream:
-    """One topic of one consumer."""
-
-    def __init__(self, topic: TopicSpec, snapshots: bool) -> None:
-        self.topic = topic
-        self.snapshots = snapshots
-        self.mode = "never"
-        """`snapshot` of the last `subscribe`."""
-        self.view: View | None = None
-        self.pages: View = {}
-        self.next_page = 0
-        self.unread_from = boundary(0)
-        """A snapshot that is owed or under way begins here or later."""
-        self.memory: Memory | None = None
-        self.older: list[Memory] = []
-        self.state = "unasked"
-        self.asked: Memory | None = None
-        self.topic_id = ""
-        self.exact = False
-        self.leaving = False
-        self.losses_before = 0
-
-    def remember(self, memory: Memory) -> None:
-        if self.memory is not None and not self.memory.refused:
-            self.older.append(self.memory)
-            del self.older[:-30]
-        self.memory = memory
 
 
 class Consumer:
@@ -284,7 +242,11 @@ class Consumer:
         if stream.state != "snapshot" or not stream.next_page:
             raise self._broken(stream, "snapshotEnd here is against the grammar")
         stream.view = stream.pages
-        stream.remember(self._memory(stream, frame["token"]))
+        memory = self._memory(stream, frame["token"])
+        wrong = unexplained(stream.view, self.world.history, stream.topic, memory.mark)
+        if wrong:
+            raise self._broken(stream, f"a snapshot at {memory.mark} is wrong about {wrong}")
+        stream.remember(memory)
         stream.state = "fresh"
         self.world.figures.snapshots += 1
 
@@ -320,7 +282,7 @@ class Consumer:
             raise self._broken(stream, "the same event with another _id")
         self.world.figures.events += 1
         if stream.view is not None:
-            _apply(stream.view, event)
+            apply(stream.view, event)
             memory = msgspec.structs.replace(memory, view=dict(stream.view))
         stream.remember(memory)
 
@@ -406,21 +368,6 @@ class Consumer:
             self.world.figures.switches += 1
             if not leaving:
                 self.ask(stream)
-
-
-def _apply(view: View, event: dict[str, Any]) -> None:
-    """What an event changes in the documents that a client holds (protocol.md section 4)."""
-    if event["operationType"] in ("drop", "rename", "dropDatabase", "invalidate"):
-        view.clear()
-    elif event["operationType"] == "delete" or event.get("membership") == "left":
-        view.pop(event["documentKey"]["_id"], None)
-    elif "fullDocument" in event:
-        view[event["documentKey"]["_id"]] = event["fullDocument"]
-
-
-def at_time(world: World, cluster_time: int) -> Memory:
-    position = boundary(cluster_time)
-    return Memory(None, position, world.history.mark(position))
 
 
 def _short(frame: dict[str, Any]) -> str:

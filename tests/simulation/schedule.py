@@ -20,7 +20,8 @@ from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
 from feedsvc.runtime import backoff, client
 from tests.simulation import checks
-from tests.simulation.consumer import HISTORY_REASONS, Consumer, Memory, at_time
+from tests.simulation.consumer import HISTORY_REASONS, Consumer
+from tests.simulation.memory import Memory, at_time
 from tests.simulation.model import FILTERS, TopicSpec
 from tests.simulation.virtual_time import VirtualLoop
 from tests.simulation.world import Figures, Instance, Violation, World
