@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import resource
 import signal
 import socket
 import time
@@ -269,10 +270,19 @@ def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.C
     )
 
 
+def _raise_file_limit() -> None:
+    """Each client is a file descriptor, and the usual soft limit is 1,024: take what the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def serve(settings: Settings) -> int:
     """Run the service until SIGTERM or SIGINT; returns the exit code."""
 
     async def main() -> int:
         return await Service(settings).run()
 
+    _raise_file_limit()
     return uvloop.run(main())

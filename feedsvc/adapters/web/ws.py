@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 
 from feedsvc.adapters.web.asgi_connection import AsgiConnection
 from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.pace import Pace
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.adapters.web.server_protocol import protocol_of
 from feedsvc.adapters.web.transport_connection import TransportConnection
@@ -44,8 +45,10 @@ class WebSocketFeed:
         self._lifecycle = lifecycle
         self._allowed_origins = allowed_origins
         self._high_water_bytes = high_water_bytes
+        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._pace.turn()
         socket = WebSocket(scope, receive, send)
         try:
             claims = await self._check(socket)
