@@ -48,6 +48,7 @@ PORTION = 128
 """Topics that are asked before others may run: a fraction of a millisecond."""
 
 _FEW = 16
+"""So many found by look-ups are told without being asked: most of them match, and `Build` asks again."""
 
 _PATTERN = 4
 """A search in a short string costs a few comparisons; in a long one it is linear."""
