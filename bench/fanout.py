@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from bench.delivery import Cost, Shape, of_peer, of_service
-from bench.fleet import FLOOR, PEERS, apart
+from bench.fleet import FLOOR, PEERS, apart, peers
 from bench.results import Benchmark, Options, Sample
 from bench.rig import rig
 
@@ -47,7 +47,7 @@ def run(options: Options) -> Iterator[Sample]:
             floor = of_peer(FLOOR, one, service.frame_bytes)
             yield sample(FLOOR, floor)
             yield Sample(NAME, LOAD, number, {"cpu_us_per_delivery": floor.load_cpu_us_per_delivery})
-            for name in PEERS:
+            for name in peers():
                 if name != FLOOR:
                     yield sample(name, of_peer(name, one, service.frame_bytes))
             yield sample(SERVICE_TENS, of_service(made, tens))

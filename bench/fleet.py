@@ -116,6 +116,15 @@ def load_client() -> Path:
     return binary
 
 
+@cache
+def peers() -> tuple[str, ...]:
+    """The names of the peers that can run here."""
+    if shutil.which("node") and shutil.which("npm"):
+        return tuple(PEERS)
+    print(f"{NODE} is left out: it needs node and npm", file=sys.stderr)
+    return tuple(name for name in PEERS if name != NODE)
+
+
 def install_node_peer() -> None:
     """`npm ci` in the folder of the Node peer, once."""
     folder = _HERE / "peers" / "node"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 
-from bench.fleet import NODE, STARLETTE, Load, apart, load, need_files, peer, rss_bytes
+from bench.fleet import NODE, STARLETTE, Load, apart, load, need_files, peer, peers, rss_bytes
 from bench.results import Benchmark, Options, Sample
 from bench.rig import Rig, cpu_s, rig
 from bench.subscribers import served, subscribers
@@ -38,7 +38,7 @@ def run(options: Options) -> Iterator[Sample]:
     need_files(numbers[-1])
     for round_number in range(1, options.rounds + 1):
         with apart():
-            for name in (STARLETTE, NODE):
+            for name in sorted({STARLETTE, NODE} & set(peers())):
                 with peer(name) as server, contextlib.ExitStack() as stack:
                     connect = partial(load, server.port, "/")
                     for number, kib in _grown(server.pid, numbers, connect, stack, []):
