@@ -28,12 +28,14 @@ from feedsvc.adapters.mongo.driver import MongoSource
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
+from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
+from feedsvc.core.tickets import TicketSealer
 from feedsvc.ports import Metrics, Verifier
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
@@ -182,9 +184,17 @@ class Service:
             random=random.random,
             server=f"feedsvc/{__version__}",
         )
-        feed = WebSocketFeed(context, self._lifecycle, settings.allowed_origins, limits.high_water_bytes)
+        tickets = TicketSealer(
+            tuple(key.reveal() for key in settings.token_keys),
+            lifetime_s=limits.ticket_lifetime_s,
+            max_chars=limits.ticket_chars,
+        )
+        authentication = Authentication(
+            self._verifier, settings.policy, tickets, clock, settings.allowed_origins
+        )
+        feed = WebSocketFeed(context, self._lifecycle, authentication, limits.high_water_bytes)
         probe = Probe(self._hub, self._lifecycle, needs_source=settings.ready_needs_source)
-        explain = ExplainEndpoint(context, settings.allowed_origins)
+        explain = ExplainEndpoint(context, authentication)
         app = build_app(feed, probe, self._metrics.render, explain)
         self._server = FeedServer(_server_config(settings, limits, app))
 

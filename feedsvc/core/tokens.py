@@ -4,7 +4,8 @@ Sealing is deterministic authenticated encryption (AES-SIV, RFC 5297): no nonce 
 of the same topic gives the same resume token on every instance and every replay, and nobody outside can read, make or
 change one. The tenant is associated data; topic binding and source are inside, so that a token of another topic or
 source is told apart from one that is not ours. Keys rotate: the first seals, all open. Subkeys are derived by purpose
-with HKDF, so a resume token can never be taken for another sealed thing.
+with HKDF, so a resume token can never be taken for another sealed thing: `Seal` is the envelope of any purpose,
+`TokenSealer` that of resume tokens, `core.tickets` has another.
 
 Layout of the sealed payload: version, kind, flags (1 byte each), cluster time (8), source (8), binding (16), then the
 upstream token: its length (2) and bytes, and its type bits. Where that would pass the wire limit (long `_id`s) the
@@ -60,38 +61,53 @@ def source_id(identity: str, epoch: str, level: str) -> bytes:
     return blake2b(text, digest_size=SOURCE_BYTES, person=b"feedsvc source").digest()
 
 
-class TokenSealer:
-    """Seals and opens resume tokens with rotating 32-byte keys.
+class Seal:
+    """Seals bytes of one purpose into URL-safe text, and opens it, with rotating 32-byte keys.
 
-    `keys`: the first seals, all open. ValueError if there is none or one is not 32 bytes long.
+    `keys`: the first seals, all open. ValueError if there is none or one is not 32 bytes long. `purpose` chooses the
+    subkeys; what was sealed for one cannot be opened for another.
     """
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
+    def __init__(self, keys: Sequence[bytes], purpose: bytes) -> None:
         if not keys or any(len(key) != 32 for key in keys):
             raise ValueError("token keys: at least one, each of 32 bytes")
-        self._ciphers = [AESSIV(_subkey(key, b"feedsvc resume token v1")) for key in keys]
+        self._ciphers = [AESSIV(_subkey(key, purpose)) for key in keys]
+
+    def seal(self, payload: bytes, associated: bytes) -> str:
+        sealed = self._ciphers[0].encrypt(payload, [associated])
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
+
+    def open(self, text: str, associated: bytes) -> bytes:
+        """Raises ValueError for whatever `seal` did not make with one of the keys."""
+        sealed = _strict_base64url(text)
+        for cipher in self._ciphers:
+            try:
+                return cipher.decrypt(sealed, [associated])
+            except (InvalidTag, ValueError):
+                continue
+        raise ValueError("no key opens it")
+
+
+class TokenSealer:
+    """Seals and opens resume tokens. `keys`: see `Seal`."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._seal = Seal(keys, b"feedsvc resume token v1")
 
     def seal(self, tenant: str, binding: bytes, source: bytes, position: Position) -> str:
         """The resume token of a position: URL-safe, at most 1,024 characters."""
         flags, tail = _encode_upstream(position)
         payload = _HEADER.pack(_VERSION, position.kind, flags, position.cluster_time, source, binding) + tail
-        sealed = self._ciphers[0].encrypt(payload, [tenant.encode()])
-        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
+        return self._seal.seal(payload, tenant.encode())
 
     def open(self, tenant: str, resume_token: str) -> OpenedToken:
         """Raises `TokenInvalidError` for whatever `seal` did not make with one of the keys for this tenant."""
         if not 0 < len(resume_token) <= MAX_TOKEN_CHARS:
             raise TokenInvalidError("length")
         try:
-            sealed = _strict_base64url(resume_token)
+            return _decode(self._seal.open(resume_token, tenant.encode()))
         except ValueError as error:
-            raise TokenInvalidError("encoding") from error
-        for cipher in self._ciphers:
-            try:
-                return _decode(cipher.decrypt(sealed, [tenant.encode()]))
-            except (InvalidTag, ValueError):
-                continue
-        raise TokenInvalidError("seal")
+            raise TokenInvalidError("seal") from error
 
 
 def _subkey(key: bytes, purpose: bytes) -> bytes:

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from feedsvc.core.limits import LIMITS, Limit, Limits
+from feedsvc.core.limit_table import Limit
+from feedsvc.core.limits import LIMITS, Limits
 from feedsvc.core.policy import Policy, PolicyError
 from feedsvc.settings.policy_file import MAX_BYTES, parse_policy_file
 from feedsvc.settings.secret import Secret

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.credentials import check_origin, upgrade_jwt, url_ticket
 from feedsvc.core.errors import Refusal
 from feedsvc.core.messages import SUBPROTOCOL
 
@@ -54,12 +54,19 @@ def test_without_a_list_no_browser_is_allowed() -> None:
     ],
 )
 def test_a_jwt_in_the_query_is_refused(query: str) -> None:
-    assert code_of(check_url, query) == "auth_in_url"
+    assert code_of(url_ticket, query) == "auth_in_url"
 
 
 @pytest.mark.parametrize("query", ["", "v=1", "topic=%7B%7D", "x=eyJ", "y=a.b.c"])
 def test_other_queries_pass(query: str) -> None:
-    check_url(query)
+    assert url_ticket(query) is None
+
+
+def test_a_ticket_is_taken_once() -> None:
+    assert url_ticket("v=1&ticket=a-_b&x=2") == "a-_b"
+    assert url_ticket("ticket=") == ""
+    assert code_of(url_ticket, "ticket=a&ticket=a") == "bad_request"
+    assert code_of(url_ticket, f"ticket={JWT}") == "auth_in_url"
 
 
 def test_the_jwt_comes_from_the_header_or_the_subprotocol() -> None:

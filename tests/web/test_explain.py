@@ -18,6 +18,7 @@ from feedsvc.core.limits import Limits
 from feedsvc.ports import SourceUnavailable
 from feedsvc.testing import MemorySource
 from tests.runtime.world import DATABASE, World, running
+from tests.web.asking import authentication
 
 ORIGIN = "https://app.example"
 URL = "/v1/topics/explain"
@@ -42,7 +43,7 @@ class Asked:
 async def asking(limits: Limits | None = None, **arguments: Any) -> AsyncIterator[Asked]:
     async with running(limits, **arguments) as world:
         world.oplog.create(DATABASE, "orders")
-        endpoint = ExplainEndpoint(world.context, frozenset({ORIGIN}))
+        endpoint = ExplainEndpoint(world.context, authentication(world, ORIGIN))
 
         async def route(request: Any) -> Any:
             return await endpoint(request)

@@ -23,18 +23,24 @@ def check_origin(headers: Mapping[str, str], allowed: frozenset[str]) -> None:
         raise Refusal("forbidden", "this Origin is not in FEEDSVC_ALLOWED_ORIGINS")
 
 
-def check_url(query: str) -> None:
-    """Raises `Refusal('auth_in_url')` where the query string carries a JWT: URLs are logged."""
+def url_ticket(query: str) -> str | None:
+    """The ticket of a query string, None where it has none.
+
+    Raises `Refusal`: `auth_in_url` where the query carries a JWT, for URLs are logged, `bad_request` for two tickets.
+    """
+    tickets = []
     for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "ticket":
+            tickets.append(value)
         if name.lower() in _URL_NAMES or _LOOKS_LIKE_JWT.search(value):
             raise Refusal(
                 "auth_in_url",
-                "a JWT in a URL is refused; send it as Authorization: Bearer, as subprotocol bearer.<jwt>, or in auth",
+                "a JWT in a URL is refused; send it as Authorization: Bearer, as subprotocol bearer.<jwt>, in auth, "
+                "or get a ticket for it from POST /v1/tickets",
             )
-        if name == "ticket":
-            raise Refusal(
-                "auth_invalid", "tickets come with a later version; send the JWT by header or first frame"
-            )
+    if len(tickets) > 1:
+        raise Refusal("bad_request", "give one ticket, not several")
+    return tickets[0] if tickets else None
 
 
 def upgrade_jwt(authorization: Iterable[str], subprotocols: Sequence[str]) -> str | None:

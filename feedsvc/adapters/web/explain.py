@@ -14,14 +14,13 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.http_protocol import REQUEST_WITHIN_S
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
 from feedsvc.core.explain import Explained, Refused, refused
 from feedsvc.core.messages import TopicRequest, decode_topic_request
 from feedsvc.core.session import Principal
-from feedsvc.ports import AuthError
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.quota import Quota
 
@@ -32,16 +31,16 @@ _NOT_ANSWERED = ("source_unavailable", "internal")
 class ExplainEndpoint:
     """Create it in the running loop."""
 
-    def __init__(self, context: ClientContext, allowed_origins: frozenset[str]) -> None:
+    def __init__(self, context: ClientContext, authentication: Authentication) -> None:
         limits = context.hub.limits
         self._context = context
-        self._allowed_origins = allowed_origins
+        self._authentication = authentication
         self._max_bytes = limits.frame_bytes
         self._quota = Quota(limits.explains_per_minute)
 
     async def __call__(self, request: Request) -> Response:
         try:
-            principal = await self._principal(request)
+            _, principal = await self._authentication.bearer(request.headers, request.url.query)
             self._quota.spend(principal.tenant, self._context.clock.monotonic())
             topic = decode_topic_request(await self._body(request))
             answer = await self._answer(principal, topic)
@@ -54,20 +53,6 @@ class ExplainEndpoint:
             "explains", outcome="refused" if isinstance(answer, Refused) else "explained"
         )
         return Response(msgspec.json.encode(answer), 200, {"Cache-Control": "no-store"}, "application/json")
-
-    async def _principal(self, request: Request) -> Principal:
-        """Who asks. Raises `Refusal`."""
-        check_origin(request.headers, self._allowed_origins)
-        check_url(request.url.query)
-        jwt = upgrade_jwt(request.headers.getlist("authorization"), ())
-        if jwt is None:
-            raise Refusal("auth_invalid", "send the JWT as Authorization: Bearer")
-        try:
-            claims = await self._context.verifier.verify(jwt)
-        except AuthError as error:
-            raise Refusal(error.code, error.message) from None
-        tenant = self._context.hub.policy.tenant(claims.claims)
-        return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
 
     async def _body(self, request: Request) -> bytes:
         """The whole body. Raises `Refusal`, without reading what is too long to the end."""

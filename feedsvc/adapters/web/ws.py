@@ -11,19 +11,18 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from feedsvc.adapters.web.asgi_connection import AsgiConnection
-from feedsvc.adapters.web.credentials import check_origin, check_url, upgrade_jwt
+from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.pace import Pace
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.adapters.web.server_protocol import protocol_of
 from feedsvc.adapters.web.transport_connection import TransportConnection
 from feedsvc.core.errors import Refusal
 from feedsvc.core.messages import SUBPROTOCOL
-from feedsvc.ports import AuthError, Claims
+from feedsvc.ports import Claims
 from feedsvc.runtime.client import Client, ClientContext
 from feedsvc.runtime.lifecycle import Lifecycle
 
@@ -38,12 +37,12 @@ class WebSocketFeed:
         self,
         context: ClientContext,
         lifecycle: Lifecycle,
-        allowed_origins: frozenset[str],
+        authentication: Authentication,
         high_water_bytes: int,
     ) -> None:
         self._context = context
         self._lifecycle = lifecycle
-        self._allowed_origins = allowed_origins
+        self._authentication = authentication
         self._high_water_bytes = high_water_bytes
         self._pace = Pace()
 
@@ -65,18 +64,8 @@ class WebSocketFeed:
             raise Refusal(
                 "going_away", "this instance is shutting down; connect to another", retry_after_ms=1_000
             )
-        headers: Headers = socket.headers
-        check_origin(headers, self._allowed_origins)
-        check_url(socket.url.query)
-        jwt = upgrade_jwt(headers.getlist("authorization"), socket.scope.get("subprotocols", ()))
-        if jwt is None:
-            return None
-        try:
-            claims = await self._context.verifier.verify(jwt)
-        except AuthError as error:
-            raise Refusal(error.code, error.message) from None
-        self._context.hub.policy.tenant(claims.claims)
-        return claims
+        subprotocols = socket.scope.get("subprotocols", ())
+        return await self._authentication.upgrade(socket.headers, socket.url.query, subprotocols)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
         protocol = protocol_of(scope)
