@@ -20,15 +20,13 @@ import msgspec
 
 from feedsvc.core import messages, session
 from feedsvc.core.errors import Refusal
+from feedsvc.core.resync_pace import ResyncPace
 from feedsvc.core.session import Effect, Principal, Session
 from feedsvc.ports import AuthError, Claims, Clock, Connection, Metrics, Verifier
 from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
 
-_FIRST_RETRY_MS = 500
-_LONGEST_RETRY_MS = 60_000
-_MAX_COUNTED_RESYNCS = 1_024
 _MAX_OWED_BYTES = 256 << 10
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
 
@@ -73,7 +71,7 @@ class Client:
         self._owed_bytes = 0
         self._collecting: dict[str, str] | None = None
         self._heartbeat_soon = False
-        self._resyncs: dict[str, int] = {}
+        self.resync_pace = ResyncPace(self.jitter)
         self._applied: bytes | None = None
         connection.on_room(self._room_changed)
 
@@ -200,23 +198,26 @@ class Client:
 
     def _admit(self, claims: Claims) -> None:
         """The JWT is genuine: does it name a tenant, and has that tenant room?"""
-        wall = self._context.clock.wall()
         try:
-            tenant = self.hub.policy.tenant(claims.claims)
-            if claims.expires_at <= wall:
-                raise Refusal("auth_expired", "the JWT has expired")
-            if self._tenant is None and not self._gone:
-                self.hub.admission.admit(tenant)
-                self._tenant = tenant
-                self._waited()
+            principal = self.admitted(claims)
         except Refusal as refusal:
             if refusal.retry_after_ms is None:
                 self._refuse_auth(refusal.code, refusal.message)
             else:
                 self._after(self._session.close(refusal.code, retry_after_ms=refusal.retry_after_ms))
             return
-        principal = Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
-        self._after(self._session.verified(principal, now=self.now(), wall=wall))
+        self._after(self._session.verified(principal, now=self.now(), wall=self._context.clock.wall()))
+
+    def admitted(self, claims: Claims) -> Principal:
+        """Whom a genuine JWT speaks for. Raises `Refusal` where it is over, or its tenant is none or has no room."""
+        tenant = self.hub.policy.tenant(claims.claims)
+        if claims.expires_at <= self._context.clock.wall():
+            raise Refusal("auth_expired", "the JWT has expired")
+        if self._tenant is None and not self._gone:
+            self.hub.admission.admit(tenant)
+            self._tenant = tenant
+            self._waited()
+        return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
 
     def _refuse_auth(self, code: str, message: str) -> None:
         self._context.metrics.count("auth_refused", code=code)
@@ -315,15 +316,6 @@ class Client:
 
     def count_resync(self, reason: str) -> None:
         self._context.metrics.count("resyncs", reason=reason)
-
-    def retry_after_ms(self, topic_id: str) -> int:
-        """How long to wait before the next fetch: grows with every resync of the topic on this connection."""
-        count = self._resyncs.pop(topic_id, 0)
-        self._resyncs[topic_id] = count + 1
-        if len(self._resyncs) > _MAX_COUNTED_RESYNCS:
-            self._resyncs.pop(next(iter(self._resyncs)))
-        longest = min(_FIRST_RETRY_MS * 2 ** min(count, 20), _LONGEST_RETRY_MS)
-        return int(longest * (0.5 + 0.5 * self.jitter))
 
     # -- due and writable ---------------------------------------------------------------------------------
 

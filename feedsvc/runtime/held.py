@@ -70,7 +70,7 @@ class Held:
         client.count_resync(reason)
         if reason == "images_lost":
             client.hub.image_modes.suspect(topic.namespace)
-        retry_after_ms = client.retry_after_ms(topic.topic_id)
+        retry_after_ms = client.resync_pace.retry_after_ms(topic.topic_id)
         # A client that fetches waits; with a snapshot the service fetches, and waits where it was not the first time.
         self._retry_after_s = retry_after_ms / 1000 if subscription.resyncs > 1 else 0.0
         client.send(

@@ -412,19 +412,6 @@ async def test_repeated_resyncs_ask_to_wait_longer(monkeypatch: pytest.MonkeyPat
         assert waits == [250, 500, 1000]
 
 
-async def test_the_wait_before_a_fetch_is_bounded() -> None:
-    """It doubles up to a minute, counts each topic for itself, and remembers a bounded number of topics."""
-    async with running() as world:
-        client = (await world.signed_in()).client
-        waits = [client.retry_after_ms("t") for _ in range(40)]
-        assert waits == sorted(waits)
-        assert waits[-1] == 30_000
-        assert client.retry_after_ms("u") == 250
-        for number in range(5_000):
-            client.retry_after_ms(str(number))
-        assert len(client._resyncs) <= client_module._MAX_COUNTED_RESYNCS
-
-
 async def test_a_fault_of_the_hub_is_told_with_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """`internal`, no detail for the peer, the same reference in the report; the connection goes on."""
     async with running() as world:
