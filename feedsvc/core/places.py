@@ -246,24 +246,28 @@ class Places:
         is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
         log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
         write_bytes, live = self.limits.write_bytes, Place.LIVE
-        for number, subscription in enumerate(list(logged.readers), 1):
-            outlet = subscription.outlet
-            if (
-                subscription.place is live
-                and subscription.went_live
-                and not subscription.closed
-                and subscription.cursor >= log.start
-                and outlet.writable
-                and (run := log.run(subscription.cursor, write_bytes)) is not None
-                and run.last
-                and run.loss is None
-            ):
-                outlet.frames(subscription, run.burst)
-                subscription.cursor, subscription.at, subscription.told = head_ordinal, head, run.position
-            else:
-                self.pump(subscription)
-            if not number % _YIELD_EVERY:
-                yield
+        log.sharing = True
+        try:
+            for number, subscription in enumerate(list(logged.readers), 1):
+                outlet = subscription.outlet
+                if (
+                    subscription.place is live
+                    and subscription.went_live
+                    and not subscription.closed
+                    and subscription.cursor >= log.start
+                    and outlet.writable
+                    and (run := log.run(subscription.cursor, write_bytes)) is not None
+                    and run.last
+                    and run.loss is None
+                ):
+                    outlet.frames(subscription, run.burst)
+                    subscription.cursor, subscription.at, subscription.told = head_ordinal, head, run.position
+                else:
+                    self.pump(subscription)
+                if not number % _YIELD_EVERY:
+                    yield
+        finally:
+            log.settle()
 
     def _idle(self, subscription: Subscription, tail: Tail) -> None:
         subscription.cursor = tail.ring.head_ordinal

@@ -3,7 +3,10 @@
 A log begins at an ordinal of its tail (`start`): every match after it is in the log. A subscription is a cursor into
 it, so replay and live are the same read, and a client that is slow is only a cursor that points further back. The
 bound is on the bytes of all logs of a tail together (`LogSpace`): the oldest frame goes first, whoever owns it.
-Most cursors of a topic stand alike, at its end: what they read next is made once (`TopicLog.run`).
+Most cursors of a topic stand alike, at its end: what they read next is made once (`TopicLog.run`). A burst of several
+writes is several such runs, one behind the other, which every reader asks for: while a topic is fanned out all of them
+are kept (`sharing`), and afterwards a few, for readers that take them later. Beside the log that is at most
+the two forms of a `Burst`, and nothing that has left the log.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ _ENTRY_OVERHEAD_BYTES = 200
 """What an entry costs beside its frame: the struct, two list slots and the frame object's header, rounded up."""
 _COMPACT_AT = 64
 _MAX_ENTRIES_A_READ = 512
+_KEPT_BYTES = 512 << 10
+"""Frames in runs that one log keeps."""
+_SHARED_BYTES = 32 << 20
+"""The same during a fan-out: more than a batch of the upstream comes to, whose frames are all in memory anyway."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +58,17 @@ class Run(msgspec.Struct, frozen=True):
 class TopicLog:
     """The matches of one topic on one tail after ordinal `start`, in order."""
 
-    __slots__ = ("_entries", "_first", "_made", "_made_for", "_ordinals", "size_bytes", "start")
+    __slots__ = (
+        "_entries",
+        "_first",
+        "_made",
+        "_made_bytes",
+        "_made_for",
+        "_ordinals",
+        "sharing",
+        "size_bytes",
+        "start",
+    )
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -59,8 +76,13 @@ class TopicLog:
         self._entries: list[LogEntry] = []
         self._ordinals: list[int] = []
         self._first = 0
-        self._made_for: tuple[int, int, int] | None = None
-        self._made: Run | None = None
+        self._made_for: tuple[int, int] | None = None
+        """The last ordinal and the limit for which the runs were made: with another one they may end elsewhere."""
+        self._made: dict[int, Run] = {}
+        """By cursor."""
+        self._made_bytes = 0
+        self.sharing = False
+        """Everybody asks for the same runs, so keep all of them. Pair with `settle`."""
 
     def __len__(self) -> int:
         return len(self._entries) - self._first
@@ -86,14 +108,31 @@ class TopicLog:
         return taken
 
     def run(self, ordinal: int, limit_bytes: int) -> Run | None:
-        """The same as one burst, up to a loss. Cursors that stand alike get the same object: the last one is kept."""
+        """The same as one burst, up to a loss. Cursors that stand alike get the same object."""
         ordinals = self._ordinals
         if not ordinals or ordinals[-1] <= ordinal:
             return None
-        wanted = (ordinal, ordinals[-1], limit_bytes)
+        wanted = (ordinals[-1], limit_bytes)
         if self._made_for != wanted:
-            self._made, self._made_for = self._run(self.after(ordinal, limit_bytes)), wanted
-        return self._made
+            self._forget_runs()
+            self._made_for = wanted
+        run = self._made.get(ordinal)
+        if run is None:
+            if self._made_bytes > (_SHARED_BYTES if self.sharing else _KEPT_BYTES):
+                self._forget_runs()
+            run = self._made[ordinal] = self._run(self.after(ordinal, limit_bytes))
+            self._made_bytes += run.burst.size_bytes
+        return run
+
+    def settle(self) -> None:
+        """The end of `sharing`."""
+        self.sharing = False
+        if self._made_bytes > _KEPT_BYTES:
+            self._forget_runs()
+
+    def _forget_runs(self) -> None:
+        self._made.clear()
+        self._made_bytes = 0
 
     def _run(self, entries: list[LogEntry]) -> Run:
         frames = []
@@ -125,6 +164,8 @@ class TopicLog:
         """Forget one entry, the log now starts at its ordinal; returns the bytes that this set free."""
         entry = self._entries[self._first]
         self.start = entry.ordinal
+        for cursor in [cursor for cursor in self._made if cursor < entry.ordinal]:
+            self._made_bytes -= self._made.pop(cursor).burst.size_bytes
         self.size_bytes -= entry.size_bytes
         self._first += 1
         if self._first == len(self._entries) or (
@@ -140,7 +181,7 @@ class TopicLog:
         freed = self.size_bytes
         self._entries.clear()
         self._ordinals.clear()
-        self._made = self._made_for = None
+        self._forget_runs()
         self._first = self.size_bytes = 0
         return freed
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from feedsvc.core.positions import PositionKind, record_position
-from feedsvc.core.topic_log import LogEntry, LogSpace, TopicLog
+from feedsvc.core.topic_log import LogEntry, LogSpace, Run, TopicLog
 
 
 def entry(ordinal: int, size: int, loss: str | None = None) -> LogEntry:
@@ -136,3 +137,50 @@ def test_a_log_of_many_entries_is_read_in_bounded_pieces() -> None:
     for ordinal in range(1, 2001):
         log.append(entry(ordinal, 1))
     assert [kept.ordinal for kept in log.after(700, 1 << 30)] == list(range(701, 701 + 512))
+
+
+def filled(count: int, size: int) -> TopicLog:
+    log = TopicLog(0)
+    for ordinal in range(1, count + 1):
+        log.append(entry(ordinal, size))
+    return log
+
+
+def read_all(log: TopicLog) -> list[Run]:
+    cursor, runs = 0, []
+    while (run := log.run(cursor, 10_000)) is not None:
+        runs.append(run)
+        cursor = run.ordinal
+    return runs
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_a_burst_of_several_writes_is_made_once_for_all_who_read_it(sharing: bool) -> None:
+    """Else each reader of a burst over one write would have all of it framed and compressed for itself."""
+    log = filled(2_000 if sharing else 100, 1_000)
+    log.sharing = sharing
+    first, second = read_all(log), read_all(log)
+    assert len(first) >= 10
+    assert list(map(id, first)) == list(map(id, second))
+
+
+def test_what_is_kept_of_runs_is_bounded_and_little_once_a_fan_out_is_over() -> None:
+    log = filled(2_000, 1_000)
+    read_all(log)
+    assert sum(run.burst.size_bytes for run in log._made.values()) < 600_000
+    log.sharing = True
+    read_all(log)
+    log.settle()
+    assert sum(run.burst.size_bytes for run in log._made.values()) < 600_000
+
+
+def test_a_run_does_not_outlive_its_entries() -> None:
+    """What was trimmed is gone, or the bound on the bytes of all logs would be none."""
+    log = filled(30, 1_000)
+    runs = read_all(log)
+    for _ in range(runs[0].ordinal + 1):
+        log.drop_oldest()
+    assert set(log._made) == {run.ordinal for run in runs[1:-1]}
+    while log:
+        log.drop_oldest()
+    assert not log._made and not log._made_bytes
