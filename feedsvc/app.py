@@ -30,9 +30,11 @@ from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.explain import ExplainEndpoint
-from feedsvc.adapters.web.http import Health, build_app
+from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
+from feedsvc.adapters.web.status import StatusEndpoint
+from feedsvc.adapters.web.tickets import TicketsEndpoint
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
 from feedsvc.core.tickets import TicketSealer
@@ -40,6 +42,7 @@ from feedsvc.ports import Metrics, Verifier
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.lifecycle import Lifecycle
+from feedsvc.runtime.status import StatusReport
 from feedsvc.settings import Settings
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -194,8 +197,16 @@ class Service:
         )
         feed = WebSocketFeed(context, self._lifecycle, authentication, limits.high_water_bytes)
         probe = Probe(self._hub, self._lifecycle, needs_source=settings.ready_needs_source)
-        explain = ExplainEndpoint(context, authentication)
-        app = build_app(feed, probe, self._metrics.render, explain)
+        status = StatusReport(self._hub, self._lifecycle, clock, self._metrics.totals, __version__)
+        routes = Routes(
+            feed=feed,
+            probe=probe,
+            exposition=self._metrics.render,
+            explain=ExplainEndpoint(context, authentication),
+            tickets=TicketsEndpoint(authentication, clock, self._metrics, limits.tickets_per_minute),
+            status=StatusEndpoint(authentication, status, self._metrics),
+        )
+        app = build_app(routes, settings.allowed_origins, self._metrics, logs.report)
         self._server = FeedServer(_server_config(settings, limits, app))
 
     async def run(self) -> int:
@@ -276,6 +287,7 @@ def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.C
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,  # nothing needs the address of a client, so no header about it is believed
         timeout_graceful_shutdown=_REST_OF_SHUTDOWN_S,
     )
 

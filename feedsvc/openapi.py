@@ -1,7 +1,7 @@
 """`openapi.yaml` and `docs/errors.md`, generated from the messages and the error registry.
 
 `python -m feedsvc.openapi` writes both, `--check` fails where a file is not what would be written. Nothing in either is
-written by hand: to change them, change `core.messages`, `core.errors` or the routes below.
+written by hand: to change them, change `core.messages`, `core.errors` or the routes below and in `openapi_routes`.
 
 OpenAPI does not describe WebSocket frames. They are in `components.schemas`, under `ClientFrame` and `ServerFrame`, so
 that generators of types find them.
@@ -21,6 +21,9 @@ import yaml
 from feedsvc.core.errors import REGISTRY, ErrorEntry
 from feedsvc.core.explain import Explained, Refused
 from feedsvc.core.messages import CLIENT_FRAMES, SERVER_FRAMES, SUBPROTOCOL, Frame
+from feedsvc.core.status import Status
+from feedsvc.core.tickets import IssuedTicket
+from feedsvc.openapi_routes import preflight, problems, status, ticket_parameter, tickets
 
 COMMAND = "python -m feedsvc.openapi"
 _REF = "#/components/schemas/{name}"
@@ -55,7 +58,9 @@ def document() -> dict[str, Any]:
         },
         "paths": {
             "/v1/ws": {"get": _websocket()},
-            "/v1/topics/explain": {"post": _explain()},
+            "/v1/tickets": tickets(),
+            "/v1/topics/explain": {"post": _explain(), "options": preflight("Explain")},
+            "/v1/status": status(),
             "/healthz/live": {"get": _health("live", "The process works.")},
             "/healthz/startup": {"get": _health("startup", "MongoDB has answered for the first time.")},
             "/healthz/ready": {"get": _health("ready", "Connections are welcome. Fails while draining.")},
@@ -184,8 +189,9 @@ def _websocket() -> dict[str, Any]:
         "summary": "Upgrade to the WebSocket feed.",
         "description": (
             f"WebSocket with the subprotocol `{SUBPROTOCOL}`, which is assumed if none is offered. The JWT comes as "
-            "`Authorization: Bearer`, as the subprotocol entry `bearer.<jwt>`, or in a first frame `auth`. Each text "
-            "frame is one JSON object: `ClientFrame` to the server, `ServerFrame` to the client."
+            "`Authorization: Bearer`, as the subprotocol entry `bearer.<jwt>`, or in a first frame `auth`; or a ticket "
+            "stands for it in the URL. Each text frame is one JSON object: `ClientFrame` to the server, `ServerFrame` to "
+            "the client."
         ),
         "security": [{"bearer": []}, {}],
         "parameters": [
@@ -195,13 +201,14 @@ def _websocket() -> dict[str, Any]:
                 "schema": {"type": "string"},
                 "example": f"{SUBPROTOCOL}, bearer.<jwt>",
             },
+            ticket_parameter(),
         ],
         "responses": {
             "101": {"description": "The socket is open."},
-            "default": {
-                "description": "The upgrade is refused.",
-                "content": {"application/problem+json": {"schema": _ref("Problem")}},
-            },
+            **problems(
+                *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden"),
+                *("rate_limited", "source_unavailable", "going_away"),
+            ),
         },
     }
 
@@ -263,13 +270,10 @@ def _explain() -> dict[str, Any]:
                     }
                 },
             },
-            "default": {
-                "description": (
-                    "There is no answer: the JWT or the body is refused, the tenant asks too often, or MongoDB does "
-                    "not answer."
-                ),
-                "content": {"application/problem+json": {"schema": _ref("Problem")}},
-            },
+            **problems(
+                *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden"),
+                *("rate_limited", "source_unavailable", "internal"),
+            ),
         },
     }
 
@@ -300,7 +304,7 @@ def _metrics() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    described = (*CLIENT_FRAMES, *SERVER_FRAMES, Explained, Refused)
+    described = (*CLIENT_FRAMES, *SERVER_FRAMES, Explained, Refused, IssuedTicket, Status)
     _, schemas = msgspec.json.schema_components(described, ref_template=_REF)
     for name in ("Error", "RefusedTopic", "SnapshotAnswer"):
         schemas[name]["properties"]["code"] = _ref("ErrorCode")

@@ -7,9 +7,12 @@ labels are generated from this table, so a code exists here or nowhere.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+CloseAction = Literal["stop", "authenticate", "reconnect", "wait"]
+"""What a client does after a close; the prose is in `openapi`."""
 
 
 class ErrorEntry(msgspec.Struct, frozen=True):
@@ -46,6 +49,8 @@ _ENTRIES = (
     ErrorEntry("subscription_limit", "This connection holds as many subscriptions as it may.", 429),
     ErrorEntry("topic_limit", "The tenant or this instance holds as many topics as it may.", 429, None, True),
     ErrorEntry("snapshot_unavailable", "A snapshot cannot be given for this topic.", 409),
+    ErrorEntry("not_found", "There is nothing at this path; /openapi.yaml lists what is.", 404),
+    ErrorEntry("method_not_allowed", "The path takes other methods; Allow names them.", 405),
     ErrorEntry(
         "going_away", "This instance is shutting down; reconnect anywhere and resume.", 503, 4200, True
     ),
@@ -90,6 +95,19 @@ def close_code(code: str) -> int:
     if value is None:
         raise ValueError(f"{code} does not close connections")
     return value
+
+
+def close_action(close_code: int) -> CloseAction:
+    """What the range of a close code tells a client, for machines: one of ours, or a standard code of a server."""
+    match close_code // 100:
+        case 40:
+            return "stop"
+        case 41:
+            return "authenticate"
+        case 43:
+            return "wait"
+        case _:
+            return "reconnect"
 
 
 def problem(code: str, detail: str) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import Seal
@@ -37,6 +38,13 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     subject: str | None
     scopes: frozenset[str]
     claims: Mapping[str, Any]
+
+
+class IssuedTicket(msgspec.Struct, rename="camel", frozen=True):
+    """The answer of `POST /v1/tickets`: put `ticket` into the URL of a feed, within `expiresInMs`."""
+
+    ticket: str
+    expires_in_ms: Annotated[int, Meta(gt=0)]
 
 
 class TicketSealer:

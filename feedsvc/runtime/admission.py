@@ -33,6 +33,13 @@ class Admission:
         """Distinct topics of all tenants."""
         return sum(map(len, self._topics.values()))
 
+    def tenants(self) -> dict[str, tuple[int, int]]:
+        """Connections and distinct topics of each tenant that has any."""
+        return {
+            tenant: (self._connections[tenant], len(self._topics.get(tenant, ())))
+            for tenant in self._connections.keys() | self._topics.keys()
+        }
+
     def wait(self) -> None:
         """A socket without credentials. Raises `Refusal('connection_limit')`."""
         if self.waiting >= self._limits.waiting_sockets:

@@ -6,6 +6,8 @@ tenants that asked lately. Constant time, amortised.
 
 from __future__ import annotations
 
+import math
+
 from feedsvc.core.errors import Refusal
 
 _MINUTE_S = 60.0
@@ -30,7 +32,7 @@ class Quota:
             raise Refusal(
                 "rate_limited",
                 f"at most {self._per_minute} of these requests a minute for one tenant",
-                retry_after_ms=int(wait_s * 1000) + 1,
+                retry_after_ms=math.ceil(wait_s * 1000),
             )
 
     def _forget(self, now: float) -> None:

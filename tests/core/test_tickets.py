@@ -1,4 +1,4 @@
-"""Tickets: what was sealed comes out while it can be used, on any instance with one of the keys, and nothing else does."""
+"""Tickets: what was sealed comes out while it can be used, on any instance with one of the keys; nothing else does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_was_sealed_comes_out_as_often_as_asked() -> None:
     assert lifetime_s == 30
     for _ in range(3):
         opened = sealer().open(ticket, NOW + 29.9)
-        assert (opened.subject, opened.expires_at, opened.scopes) == ("alice", NOW + 600, {"x", "y"})
+        assert (opened.subject, opened.expires_at, opened.scopes) == ("alice", NOW + 600, frozenset("xy"))
         assert opened.claims == CLAIMS
 
 

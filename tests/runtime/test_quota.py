@@ -40,7 +40,7 @@ def test_a_refusal_says_when_the_next_is_given_and_costs_nothing() -> None:
     with pytest.raises(Refusal) as caught:
         quota.spend("a", 104)
     assert caught.value.code == "rate_limited"
-    assert caught.value.retry_after_ms == 6001
+    assert caught.value.retry_after_ms == 6000
     quota.spend("a", 110)
 
 

@@ -29,7 +29,9 @@ def test_every_code_has_a_problem_document(code: str) -> None:
     assert "retry-after" not in response.headers
 
 
-@pytest.mark.parametrize(("retry_after_ms", "seconds"), [(1, "1"), (1_000, "1"), (10_000, "10")])
+@pytest.mark.parametrize(
+    ("retry_after_ms", "seconds"), [(1, "1"), (1_000, "1"), (1_001, "2"), (10_000, "10")]
+)
 def test_a_time_to_wait_is_told_in_whole_seconds_and_never_as_zero(retry_after_ms: int, seconds: str) -> None:
     response = problem_response(Refusal("going_away", "later", retry_after_ms=retry_after_ms))
     assert response.headers["retry-after"] == seconds

@@ -30,6 +30,7 @@ LEVELS: Mapping[str, int] = {
     "connection.opened": logging.INFO,
     "connection.closed": logging.INFO,
     "client.failed": logging.ERROR,
+    "request.failed": logging.ERROR,
     "source.failed": logging.WARNING,
     "source.answers": logging.INFO,
     "images.changed": logging.INFO,

@@ -115,6 +115,12 @@ _TABLE = (
         "closes", "Ended connections, by WebSocket close code of whichever side was first.", code=CLOSE_CODES
     ),
     _counter("upgrades_refused", "Upgrades answered with an HTTP error, by error code.", code=CODES),
+    _counter(
+        "requests_refused",
+        "HTTP requests answered with a problem, but for upgrades and explains, by error code.",
+        code=CODES,
+    ),
+    _counter("tickets_issued", "Tickets given for a JWT."),
     _counter("frames_sent", "Frames handed to transports."),
     _counter("bytes_sent", "Payload bytes of frames handed to transports.", "sent_bytes"),
 )

@@ -62,6 +62,15 @@ class PrometheusMetrics:
         if isinstance(family, Histogram):
             family.observe(value)
 
+    def totals(self, name: str) -> dict[str, int]:
+        """What a counter with one label has counted, by the label's value. ValueError for another metric."""
+        metric = METRICS.get(name)
+        if metric is None or metric.kind != "counter" or len(metric.labels) != 1:
+            raise ValueError(f"{name!r} is no counter with one label")
+        ((label, values),) = metric.labels.items()
+        sample = f"{metric.family}_total"
+        return {value: int(self._registry.get_sample_value(sample, {label: value}) or 0) for value in values}
+
     def render(self) -> tuple[bytes, str]:
         """The page and its content type (text format 0.0.4, which every scraper reads)."""
         self._refresh(self)

@@ -14,7 +14,7 @@ from feedsvc.adapters.web.credentials import check_origin, upgrade_jwt, url_tick
 from feedsvc.core.errors import Refusal
 from feedsvc.core.policy import Policy
 from feedsvc.core.session import Principal
-from feedsvc.core.tickets import TicketSealer
+from feedsvc.core.tickets import IssuedTicket, TicketSealer
 from feedsvc.ports import AuthError, Claims, Clock, Verifier
 
 
@@ -61,17 +61,30 @@ class Authentication:
             raise Refusal("auth_invalid", "send the JWT as Authorization: Bearer, or a ticket as ?ticket=")
         return claims
 
-    async def bearer(self, headers: Headers, query: str) -> tuple[Claims, Principal]:
-        """Who sends a request that is no feed: JWTs only, so that no ticket begets another. Raises `Refusal`."""
+    async def bearer(self, headers: Headers, query: str) -> Claims:
+        """The claims behind a request that is no feed: JWTs only, so that no ticket begets another. Raises `Refusal`.
+
+        They need not name a tenant: see `principal`.
+        """
         check_origin(headers, self._allowed_origins)
         if url_ticket(query) is not None:
             raise Refusal("auth_invalid", "a ticket opens feeds only; send the JWT as Authorization: Bearer")
         jwt = upgrade_jwt(headers.getlist("authorization"), ())
         if jwt is None:
             raise Refusal("auth_invalid", "send the JWT as Authorization: Bearer")
-        claims = await self._verified(jwt)
+        return await self._verified(jwt)
+
+    def principal(self, claims: Claims) -> Principal:
+        """Whom they speak for. Raises `Refusal('auth_invalid')` where they name no tenant."""
         tenant = self._policy.tenant(claims.claims)
-        return claims, Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
+        return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
+
+    def ticket(self, claims: Claims) -> IssuedTicket:
+        """A ticket for verified claims. Raises `Refusal` where they have ended, or do not fit."""
+        ticket, lifetime_s = self._tickets.issue(
+            claims.subject, claims.expires_at, claims.scopes, claims.claims, self._clock.wall()
+        )
+        return IssuedTicket(ticket, max(1, int(lifetime_s * 1000)))
 
     def open_ticket(self, ticket: str) -> Claims:
         """The claims that a ticket carries. Raises `Refusal`: `auth_invalid` or `auth_expired`."""

@@ -40,7 +40,8 @@ class ExplainEndpoint:
 
     async def __call__(self, request: Request) -> Response:
         try:
-            _, principal = await self._authentication.bearer(request.headers, request.url.query)
+            claims = await self._authentication.bearer(request.headers, request.url.query)
+            principal = self._authentication.principal(claims)
             self._quota.spend(principal.tenant, self._context.clock.monotonic())
             topic = decode_topic_request(await self._body(request))
             answer = await self._answer(principal, topic)

@@ -1,0 +1,86 @@
+"""The answer of `GET /v1/status`: how this process is, for operators (protocol.md section 10).
+
+Names and counts, and nothing that anybody wrote into a document, a filter or a JWT. Of a failure it says the kind: what
+MongoDB or the driver said about it is in the log. Counts since the start are those of `/metrics`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from feedsvc.core.changes import ScopeLevel
+
+MOST_TENANTS = 20
+
+
+class ScopeStatus(msgspec.Struct, frozen=True):
+    """What a tail watches; empty names where the level does not need them."""
+
+    level: ScopeLevel
+    database: str
+    collection: str
+
+
+class TailStatus(msgspec.Struct, rename="camel", frozen=True):
+    """One live tail with the catch-up tails beside it.
+
+    `lagMs`: how far it is behind MongoDB. `stalled`: clients are told that its upstream does not answer. `error`: the
+    kind of its last failure, null once it reads again. `idleSeconds`: how long it has had no subscription, null while
+    it has one.
+    """
+
+    scope: ScopeStatus
+    opened: bool
+    lag_ms: int
+    stalled: bool
+    error: str | None
+    subscriptions: int
+    catch_ups: int
+    waiting: int
+    idle_seconds: int | None
+
+
+class TenantStatus(msgspec.Struct, frozen=True):
+    tenant: str
+    connections: int
+    topics: int
+
+
+class OplogStatus(msgspec.Struct, rename="camel", frozen=True):
+    """How long a client may be away, null where the oplog may not be read; with images for exact topics."""
+
+    window_seconds: int | None
+    window_seconds_with_images: int | None
+
+
+class Status(msgspec.Struct, rename="camel", frozen=True):
+    """`waiting`: sockets without credentials, resumes that wait for a catch-up tail, snapshots that wait for a turn.
+
+    `tenants`: those with the most connections, at most 20 of `tenantCount`. `sourceError`: the kind of failure of the
+    last question to MongoDB, null where it was answered.
+    """
+
+    version: str
+    uptime_seconds: int
+    state: Literal["starting", "serving", "draining"]
+    source_error: str | None
+    connections: int
+    waiting_sockets: int
+    subscriptions: int
+    topics: int
+    snapshots_running: int
+    snapshots_waiting: int
+    max_tails: int
+    tails: list[TailStatus]
+    resyncs: dict[str, int]
+    tail_errors: dict[str, int]
+    oplog: OplogStatus
+    tenant_count: int
+    tenants: list[TenantStatus]
+
+
+def kind_of(error: str | None) -> str | None:
+    """The kind of a failure that is kept as `Kind: message`."""
+    return None if error is None else error.partition(":")[0]
