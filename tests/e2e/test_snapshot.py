@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from bson.json_util import RELAXED_JSON_OPTIONS, dumps
-from pymongo import MongoClient, UpdateOne, WriteConcern
+from pymongo import MongoClient, UpdateOne
 from pymongo.collection import Collection
 from websockets.asyncio.client import connect
 
@@ -73,7 +73,7 @@ def writing(rows: Collection[dict[str, Any]], ids: int, inserts: int, every_s: f
     def write() -> None:
         due = time.monotonic()
         while not stop.is_set():
-            rows.insert_many([{"text": "x" * 180} for _ in range(inserts)])
+            rows.insert_many([{"v": rng.random()} for _ in range(inserts)])
             some = [rng.randrange(ids) for _ in range(3)]
             rows.bulk_write([UpdateOne({"_id": number}, {"$set": {"v": rng.random()}}) for number in some])
             rows.delete_one({"_id": rng.randrange(ids)})
@@ -235,9 +235,14 @@ async def test_a_large_snapshot_for_a_slow_client_takes_little_memory(tmp_path: 
     """100,000 documents (20,000 with VERIFY_SCALE=short) at about 1 MB/s while some 1,000 writes a second go on: the
     service grows by less than 32 MiB, and the client ends with what `find` returns."""
     documents, rate_bytes = (20_000, 1 << 20) if SHORT else (100_000, 1 << 20)
-    engine = Engine(sync_on_commit=False).start()
+    # The service asks for the ends of the oplog each second, and this engine reads all of it to tell.
+    engine = Engine(sync_on_commit=False, oplog_max_entries=5_000).start()
     try:
-        with Service(engine.uri, tmp_path, log_bytes=str(8 << 20)) as service:
+        rows = engine.client["t_large"]["orders"]
+        for first in range(0, documents, 5_000):
+            rows.insert_many([{"_id": first + more, "text": "x" * 120} for more in range(5_000)])
+        engine.client["t_large"]["small"].insert_one({})
+        with Service(engine.uri, tmp_path) as service:
             await _large_snapshot(engine, service, documents, rate_bytes)
     finally:
         engine.stop()
@@ -256,10 +261,7 @@ async def _warm(client: Client) -> None:
 
 async def _large_snapshot(engine: Engine, service: Service, documents: int, rate_bytes: int) -> None:
     view = View()
-    rows = engine.client["t_large"].get_collection("orders", write_concern=WriteConcern(w=1))
-    for first in range(0, documents, 5_000):
-        rows.insert_many([{"_id": first + more, "text": "x" * 180} for more in range(5_000)])
-    engine.client["t_large"]["small"].insert_one({})
+    rows = engine.client["t_large"]["orders"]
     async with client_of(service, "t_large") as client:
         await _warm(client)
     async with slow_client_of(service, "t_large") as client:
