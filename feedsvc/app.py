@@ -33,10 +33,12 @@ from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
+from feedsvc.adapters.web.sse import SseFeed
 from feedsvc.adapters.web.status import StatusEndpoint
 from feedsvc.adapters.web.tickets import TicketsEndpoint
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
+from feedsvc.core.stream_token import StreamSealer
 from feedsvc.core.tickets import TicketSealer
 from feedsvc.ports import Metrics, Verifier
 from feedsvc.runtime.client import ClientContext
@@ -187,8 +189,9 @@ class Service:
             random=random.random,
             server=f"feedsvc/{__version__}",
         )
+        token_keys = tuple(key.reveal() for key in settings.token_keys)
         tickets = TicketSealer(
-            tuple(key.reveal() for key in settings.token_keys),
+            token_keys,
             lifetime_s=limits.ticket_lifetime_s,
             max_chars=limits.ticket_chars,
         )
@@ -200,6 +203,7 @@ class Service:
         status = StatusReport(self._hub, self._lifecycle, clock, self._metrics.totals, __version__)
         routes = Routes(
             feed=feed,
+            sse=SseFeed(context, self._lifecycle, authentication, StreamSealer(token_keys)),
             probe=probe,
             exposition=self._metrics.render,
             explain=ExplainEndpoint(context, authentication),

@@ -20,10 +20,18 @@ import yaml
 
 from feedsvc.core.errors import REGISTRY, ErrorEntry
 from feedsvc.core.explain import Explained, Refused
-from feedsvc.core.messages import CLIENT_FRAMES, SERVER_FRAMES, SUBPROTOCOL, Frame
+from feedsvc.core.messages import (
+    CLIENT_FRAMES,
+    SERVER_FRAMES,
+    STREAM_FRAMES,
+    SUBPROTOCOL,
+    Frame,
+    StreamRequest,
+)
 from feedsvc.core.status import Status
 from feedsvc.core.tickets import IssuedTicket
 from feedsvc.openapi_routes import preflight, problems, status, ticket_parameter, tickets
+from feedsvc.openapi_sse import sse
 
 COMMAND = "python -m feedsvc.openapi"
 _REF = "#/components/schemas/{name}"
@@ -58,6 +66,7 @@ def document() -> dict[str, Any]:
         },
         "paths": {
             "/v1/ws": {"get": _websocket()},
+            "/v1/sse": sse(),
             "/v1/tickets": tickets(),
             "/v1/topics/explain": {"post": _explain(), "options": preflight("Explain")},
             "/v1/status": status(),
@@ -190,8 +199,8 @@ def _websocket() -> dict[str, Any]:
         "description": (
             f"WebSocket with the subprotocol `{SUBPROTOCOL}`, which is assumed if none is offered. The JWT comes as "
             "`Authorization: Bearer`, as the subprotocol entry `bearer.<jwt>`, or in a first frame `auth`; or a ticket "
-            "stands for it in the URL. Each text frame is one JSON object: `ClientFrame` to the server, `ServerFrame` to "
-            "the client."
+            "stands for it in the URL. Each text frame is one JSON object: `ClientFrame` to the server, `ServerFrame` "
+            "to the client."
         ),
         "security": [{"bearer": []}, {}],
         "parameters": [
@@ -304,13 +313,23 @@ def _metrics() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    described = (*CLIENT_FRAMES, *SERVER_FRAMES, Explained, Refused, IssuedTicket, Status)
+    described = (
+        *CLIENT_FRAMES,
+        *SERVER_FRAMES,
+        *STREAM_FRAMES,
+        StreamRequest,
+        Explained,
+        Refused,
+        IssuedTicket,
+        Status,
+    )
     _, schemas = msgspec.json.schema_components(described, ref_template=_REF)
     for name in ("Error", "RefusedTopic", "SnapshotAnswer"):
         schemas[name]["properties"]["code"] = _ref("ErrorCode")
     return {
         "ClientFrame": _union(CLIENT_FRAMES),
         "ServerFrame": _union(SERVER_FRAMES),
+        "StreamFrame": _union((*SERVER_FRAMES, *STREAM_FRAMES)),
         **schemas,
         "ErrorCode": {"enum": list(REGISTRY), "description": "The codes and their meaning: x-errors."},
         "CloseCode": {

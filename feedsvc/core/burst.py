@@ -3,13 +3,14 @@
 A burst is made once for all cursors of a topic that stand alike and written as it is to each of their connections, so
 what is made of it here is made once, too: the header of a text frame from a server is the same for every client
 (RFC 6455, section 5.2: servers do not mask), and so is a compressed one where each message is compressed by itself
-(RFC 7692, server_no_context_takeover). Whether that was negotiated is for the connection to know.
+(RFC 7692, server_no_context_takeover). Whether that was negotiated is for the connection to know. What only some
+connections make of a burst, `once` keeps for those that make the same.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 DEFLATE_WINDOW_BITS = 12
 """What a receiver must keep to inflate: 4 KiB. Nearly as small as with 32 KiB for frames of a few of them."""
@@ -26,13 +27,14 @@ _SYNC_FLUSH_TAIL_BYTES = 4
 class Burst:
     """`frames`: whole text frames, UTF-8 JSON, in order. `size_bytes` is theirs, without headers."""
 
-    __slots__ = ("_deflated", "_websocket", "frames", "size_bytes")
+    __slots__ = ("_deflated", "_made", "_websocket", "frames", "size_bytes")
 
     def __init__(self, frames: Sequence[bytes]) -> None:
         self.frames = frames
         self.size_bytes = sum(map(len, frames))
         self._websocket: bytes | None = None
         self._deflated: bytes | None = None
+        self._made: dict[bytes, tuple[Sequence[bytes], str]] | None = None
 
     @property
     def websocket(self) -> bytes:
@@ -51,6 +53,16 @@ class Burst:
         if self._deflated is None:
             self._deflated = b"".join(map(_deflated, self.frames))
         return self._deflated
+
+    def once(
+        self, key: bytes, make: Callable[[], tuple[Sequence[bytes], str]]
+    ) -> tuple[Sequence[bytes], str]:
+        """Blocks and the resume token behind them, made for the first connection with this key."""
+        if self._made is None:
+            self._made = {}
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
 
 def _deflated(frame: bytes) -> bytes:

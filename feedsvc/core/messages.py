@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from feedsvc.core.errors import Refusal
+from feedsvc.core.errors import CloseAction, Refusal
 
 SUBPROTOCOL = "feedsvc.v1"
 SUBSCRIPTION_ID_CHARS = 64
+STREAM_TOPICS = 8
 _ECHO_CHARS = 200
 
 Operation = Literal["insert", "update", "replace", "delete"]
@@ -80,6 +81,18 @@ class Subscribe(Frame, tag="subscribe", frozen=True):
         if self.resume_after is not UNSET:
             return self.resume_after
         return None if self.start_after is UNSET else self.start_after
+
+
+class StreamRequest(msgspec.Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
+    """What a stream of server-sent events is asked for: the body of `POST /v1/sse`, or its query parameters.
+
+    An unknown field is refused here: a misspelt `resumeAfter` would miss events without a word.
+    """
+
+    topics: Annotated[list[TopicRequest], Meta(min_length=1, max_length=STREAM_TOPICS)]
+    resume_after: str | UnsetType = UNSET
+    start_at_operation_time: ExtendedTimestamp | UnsetType = UNSET
+    snapshot: SnapshotMode = "never"
 
 
 class Unsubscribe(Frame, tag="unsubscribe", frozen=True):
@@ -217,6 +230,14 @@ class Error(Frame, tag="error", frozen=True):
     retry_after_ms: Milliseconds | UnsetType = UNSET
 
 
+class Close(Frame, tag="close", frozen=True):
+    """The last event of a stream of server-sent events, in place of a WebSocket's close frame."""
+
+    code: Annotated[int, Meta(description="A close code; its range is told by `action`.")]
+    action: CloseAction
+    reason: str
+
+
 ServerFrame = (
     Welcome
     | Authenticated
@@ -252,8 +273,12 @@ SERVER_FRAMES: tuple[type[Frame], ...] = (
     Error,
 )
 
+STREAM_FRAMES: tuple[type[Frame], ...] = (Close,)
+"""What server-sent events have beside the server's frames."""
+
 _client_decoder: msgspec.json.Decoder[ClientFrame] = msgspec.json.Decoder(ClientFrame)
 _topic_decoder: msgspec.json.Decoder[TopicRequest] = msgspec.json.Decoder(TopicRequest)
+_stream_decoder: msgspec.json.Decoder[StreamRequest] = msgspec.json.Decoder(StreamRequest)
 _head_decoder: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
 
@@ -286,6 +311,16 @@ def decode_topic_request(text: bytes) -> TopicRequest:
         raise Refusal("bad_request", f"topic refused: {str(error)[:_ECHO_CHARS]}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
         raise Refusal("bad_request", "a topic is one JSON object in UTF-8") from None
+
+
+def decode_stream_request(text: bytes) -> StreamRequest:
+    """The body of `POST /v1/sse`. Raises as `decode_client_frame`."""
+    try:
+        return _stream_decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise Refusal("bad_request", f"body refused: {str(error)[:_ECHO_CHARS]}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        raise Refusal("bad_request", "the body is one JSON object in UTF-8") from None
 
 
 def frame_id(text: str | bytes) -> str | None:

@@ -3,7 +3,7 @@
 `write` only queues; one task per connection hands frames to `send`, which waits while the transport is full. So the
 queue is the transport's buffer as the runtime sees it: over the high-water mark `writable` is False, and the callback
 runs when it has drained to half of it. A close waits for what was written before: how long a peer may hold that up is
-the server's affair.
+the server's affair. `SseConnection` is the same with other messages: it overrides `_deliver` and `_finish`.
 """
 
 from __future__ import annotations
@@ -72,16 +72,26 @@ class AsgiConnection:
             await self._wake.wait()
             self._wake.clear()
             while self._frames:
-                frame = self._frames.popleft()
-                await self._send({"type": "websocket.send", "text": frame.decode()})
-                self.frames_sent += 1
-                self.bytes_sent += len(frame)
-                self._size_bytes -= len(frame)
-                self._drained()
+                await self._deliver(self._frames)
             if self._closing is not None:
-                code, reason = self._closing
-                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+                await self._finish(*self._closing)
                 return
+
+    async def _deliver(self, frames: deque[bytes]) -> None:
+        """Hand over the first of the queue."""
+        frame = frames.popleft()
+        await self._send({"type": "websocket.send", "text": frame.decode()})
+        self._delivered(1, len(frame))
+
+    async def _finish(self, code: int, reason: str) -> None:
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+    def _delivered(self, count: int, size_bytes: int) -> None:
+        """The server has taken so much."""
+        self.frames_sent += count
+        self.bytes_sent += size_bytes
+        self._size_bytes -= size_bytes
+        self._drained()
 
     def _drained(self) -> None:
         if self._full and self._size_bytes <= self._high_water_bytes // 2 and self._closing is None:

@@ -51,6 +51,7 @@ class Routes(msgspec.Struct, frozen=True):
     """What answers where. `exposition` returns the page of metrics and its content type."""
 
     feed: ASGIApp
+    sse: ASGIApp
     probe: HealthProbe
     exposition: Callable[[], tuple[bytes, str]]
     explain: Endpoint
@@ -107,10 +108,15 @@ def build_app(
         report("request.failed", {"reference": reference, "error": f"{type(error).__name__}: {error}"})
         return _refused(metrics, Refusal("internal", f"logged as {reference}"))
 
+    streams = CrossOrigin(routes.sse, allowed_origins, metrics, "GET", "POST")
+    sse = Route("/v1/sse", streams, methods=["GET", "POST", "OPTIONS"])
+    assert sse.methods is not None
+    sse.methods.discard("HEAD")  # what a GET would say is not known without a stream
     app = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", routes.feed),
             Route("/v1/ws", no_upgrade),
+            sse,
             Route("/v1/tickets", for_pages(routes.tickets, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/topics/explain", for_pages(routes.explain, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/status", request_response(routes.status), methods=["GET"]),

@@ -1,17 +1,22 @@
-"""uvicorn's HTTP protocol with a deadline for requests that do not come.
+"""uvicorn's HTTP protocol with a deadline for requests that do not come, and what a stream needs of its transport.
 
 uvicorn bounds the time between two requests, but not how long a socket may take for its first one, nor how slowly the
 head of one may trickle in. Such a socket is no client yet and no limit counts it: without a deadline anybody could hold
 file descriptors until none is left for clients.
+
+The ASGI scope of a request gets the extension `feedsvc.transport`, as that of a WebSocket does: an ASGI response that
+never ends can neither be aborted where its peer does not read, nor notice a peer that vanished (`peer_watch.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from feedsvc.adapters.web.server_protocol import TRANSPORT_EXTENSION
 from feedsvc.core.limits import LIMITS
 
 REQUEST_WITHIN_S = float(LIMITS["auth_timeout_s"].default)
@@ -36,6 +41,18 @@ class FeedHttpProtocol(H11Protocol):
             self._deadline.cancel()
         super().connection_lost(exc)
 
+    def end_with_response(self) -> None:
+        """Close the socket behind the response: what comes next from this client may go to another instance."""
+        self.cycle.keep_alive = False
+
+    def _get_upgrade(self) -> bytes | None:
+        """Minor layering violation: no other method is called between the making of a scope and its use."""
+        upgrade = super()._get_upgrade()
+        if upgrade is None:
+            scope: Any = self.scope
+            scope["extensions"] = {TRANSPORT_EXTENSION: {"protocol": self}}
+        return upgrade
+
     def _expect_request(self) -> None:
         if self._deadline is None and self._owes_request():
             self._deadline = self.loop.call_later(REQUEST_WITHIN_S, self._request_is_late)
@@ -52,3 +69,9 @@ class FeedHttpProtocol(H11Protocol):
         self._deadline = None
         if self._owes_request():
             self.transport.close()
+
+
+def http_protocol_of(scope: Any) -> FeedHttpProtocol | None:
+    """What carries a request, None on a server that is not ours."""
+    extension = scope.get("extensions", {}).get(TRANSPORT_EXTENSION)
+    return None if extension is None else extension["protocol"]
