@@ -10,6 +10,10 @@ States::
     OPEN     --auth frame--> (busy)    --ok--> OPEN      a refresh: same tenant and subject, or the old expiry stays
     any      --close-------> CLOSED                      nothing is said after a Close effect
 
+Frames beyond a connection's pace (`pacing.py`) are answered `rate_limited` when they come, before those that wait: a
+client that heeds `retryAfterMs` loses nothing else by it. They are no mistakes, so they do not count towards 4009, but
+have a bound of their own, 4301.
+
 From a `Verify` or an `Open` until `settled` the session is busy: frames behind it wait in order, up to a bound. So they
 meet the topics as they are when its effects, a `Reauthorize` say, have been carried out.
 """
@@ -27,6 +31,7 @@ from feedsvc.core import messages
 from feedsvc.core.errors import REGISTRY, Refusal, close_code
 from feedsvc.core.limits import Limits
 from feedsvc.core.messages import Frame
+from feedsvc.core.pacing import Pacing
 
 _MINUTE_S = 60.0
 _EARLY = 0.25
@@ -89,6 +94,13 @@ class Close(msgspec.Struct, frozen=True):
 Effect = Send | Verify | Reauthorize | Open | Drop | CheckpointDue | HeartbeatDue | Close
 
 
+class _Malformed(msgspec.Struct, frozen=True):
+    """A text that is no frame, with the id that it names, if any."""
+
+    refusal: Refusal
+    request_id: str | None
+
+
 class State(enum.Enum):
     WAITING = "waiting"
     VERIFYING = "verifying"
@@ -109,10 +121,11 @@ class Session:
         self._limits = limits
         self._jitter = jitter
         self._busy = False
-        self._pending: deque[tuple[str | bytes, int]] = deque()
+        self._pending: deque[tuple[messages.ClientFrame | _Malformed, int]] = deque()
         self._pending_bytes = 0
         self._error_times: deque[float] = deque()
         self._refresh_times: deque[float] = deque()
+        self._pacing = Pacing(limits)
         self._auth_deadline: float | None = now + limits.auth_timeout_s
         self._expiry: float | None = None
         self._max_age = now + limits.max_age_s * (0.9 + 0.1 * jitter)
@@ -129,16 +142,21 @@ class Session:
         limit = self._limits.frame_bytes if self.state is State.OPEN else self._limits.preauth_frame_bytes
         if size_bytes > limit:
             return self._close(_MESSAGE_TOO_BIG, f"a frame here has at most {limit} bytes")
+        frame = _decoded(text)
+        if self.state is State.OPEN and (wait_ms := self._pacing.wait_ms(frame, now)):
+            request_id = frame.id if isinstance(frame, messages.Subscribe) else None
+            topic = frame.topic[:64] if isinstance(frame, messages.Unsubscribe) else None
+            return self._rate_limited(self._pacing.message, now, wait_ms, request_id, topic)
         if self._busy:
             if (
                 len(self._pending) >= self._limits.pending_frames
                 or self._pending_bytes + size_bytes > self._limits.pending_bytes
             ):
                 return self.close("rate_limited", retry_after_ms=_RATE_RETRY_MS)
-            self._pending.append((text, size_bytes))
+            self._pending.append((frame, size_bytes))
             self._pending_bytes += size_bytes
             return []
-        return self._handle(text, now)
+        return self._handle(frame, now)
 
     def verifying(self) -> None:
         """Credentials came with the upgrade and are in the shell's hands: as if `Verify` had been answered with it."""
@@ -235,18 +253,10 @@ class Session:
         """An `error` frame, and the close when there were too many of them within a minute."""
         if self.state is State.CLOSED:
             return []
-        refusal = Refusal(code, message)
-        frame = messages.Error(
-            code=code,
-            message=message,
-            retryable=refusal.entry.retryable,
-            id=msgspec.UNSET if request_id is None else request_id,
-            topic=msgspec.UNSET if topic is None else topic,
-            retry_after_ms=msgspec.UNSET if retry_after_ms is None else retry_after_ms,
-        )
+        told = Send(_error_frame(code, message, request_id, topic, retry_after_ms))
         if _within_a_minute(self._error_times, now) > self._limits.errors_per_minute:
-            return [Send(frame), *self.close("too_many_errors")]
-        return [Send(frame)]
+            return [told, *self.close("too_many_errors")]
+        return [told]
 
     def goaway(self, reconnect_after_ms: int) -> list[Effect]:
         """Announce a planned close."""
@@ -275,18 +285,17 @@ class Session:
     def _drain(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         while self._pending and not self._busy and self.state is not State.CLOSED:
-            text, size_bytes = self._pending.popleft()
+            frame, size_bytes = self._pending.popleft()
             self._pending_bytes -= size_bytes
-            effects += self._handle(text, now)
+            effects += self._handle(frame, now)
         return effects
 
-    def _handle(self, text: str | bytes, now: float) -> list[Effect]:
-        try:
-            frame = messages.decode_client_frame(text)
-        except Refusal as refusal:
+    def _handle(self, frame: messages.ClientFrame | _Malformed, now: float) -> list[Effect]:
+        if isinstance(frame, _Malformed):
+            refusal = frame.refusal
             if self.state is State.WAITING:
                 return self.close("bad_request", f"the first frame must be auth; {refusal.message}")
-            return self.error(refusal.code, refusal.message, now, request_id=messages.frame_id(text))
+            return self.error(refusal.code, refusal.message, now, request_id=frame.request_id)
         if isinstance(frame, messages.Auth):
             return self._verify(frame.jwt, now)
         if self.state is State.WAITING:
@@ -302,11 +311,23 @@ class Session:
         if self.state is State.OPEN and _within_a_minute(self._refresh_times, now) > limit:
             self._refresh_times.pop()  # what is refused does not count: who waits is served
             message = f"a connection refreshes its JWT at most {limit} times in 60 seconds"
-            return self.error("rate_limited", message, now, retry_after_ms=_RATE_RETRY_MS)
+            return self._rate_limited(message, now, _RATE_RETRY_MS)
         self._busy = True
         if self.state is State.WAITING:
             self.state = State.VERIFYING
         return [Verify(jwt)]
+
+    def _rate_limited(
+        self,
+        message: str,
+        now: float,
+        retry_after_ms: int,
+        request_id: str | None = None,
+        topic: str | None = None,
+    ) -> list[Effect]:
+        if not self._pacing.may_refuse(now):
+            return self.close("rate_limited", retry_after_ms=_RATE_RETRY_MS)
+        return [Send(_error_frame("rate_limited", message, request_id, topic, retry_after_ms))]
 
     def _subscribe(self, frame: messages.Subscribe, now: float) -> list[Effect]:
         limit = self._limits.subscriptions_per_connection
@@ -326,6 +347,26 @@ class Session:
 
     def _spread_ms(self, seconds: float) -> int:
         return int(1000 * seconds * self._jitter)
+
+
+def _decoded(text: str | bytes) -> messages.ClientFrame | _Malformed:
+    try:
+        return messages.decode_client_frame(text)
+    except Refusal as refusal:
+        return _Malformed(refusal, messages.frame_id(text))
+
+
+def _error_frame(
+    code: str, message: str, request_id: str | None, topic: str | None, retry_after_ms: int | None
+) -> messages.Error:
+    return messages.Error(
+        code=code,
+        message=message,
+        retryable=REGISTRY[code].retryable,
+        id=msgspec.UNSET if request_id is None else request_id,
+        topic=msgspec.UNSET if topic is None else topic,
+        retry_after_ms=msgspec.UNSET if retry_after_ms is None else retry_after_ms,
+    )
 
 
 def _within_a_minute(times: deque[float], now: float) -> int:

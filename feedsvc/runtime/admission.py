@@ -9,6 +9,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.limits import Limits
 from feedsvc.core.match_load import MatchLoad
 from feedsvc.core.topics import Topic
+from feedsvc.runtime.quota import Quota
 
 _RETRY_AFTER_MS = 10_000
 
@@ -19,6 +20,7 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._connections: Counter[str] = Counter()
+        self._upgrades = Quota(limits.upgrades_per_minute)
         self._topics: dict[str, Counter[Topic]] = {}
         self._loads: dict[tuple[str, Namespace], MatchLoad] = {}
         self.waiting = 0
@@ -50,8 +52,14 @@ class Admission:
     def waited(self) -> None:
         self.waiting -= 1
 
-    def admit(self, tenant: str) -> None:
-        """A connection was authenticated. Raises `Refusal('tenant_quota')`."""
+    def check_pace(self, tenant: str, now: float) -> None:
+        """Before an upgrade is accepted: raises `Refusal('rate_limited')` where `admit` would, and counts nothing."""
+        self._upgrades.check(tenant, now)
+
+    def admit(self, tenant: str, now: float) -> None:
+        """A connection was authenticated. Raises `Refusal`: `rate_limited` where the tenant opens too many, one after
+        another, `tenant_quota` where it holds too many."""
+        self._upgrades.spend(tenant, now)
         limit = self._limits.connections_per_tenant
         if self._connections[tenant] >= limit:
             message = f"the tenant holds {limit} connections, the most it may"

@@ -164,6 +164,8 @@ class Client:
     def send(self, frame: messages.Frame) -> None:
         """An answer. It is written even to a full transport, but a peer that asks and never reads is closed."""
         encoded = messages.encode(frame)
+        if isinstance(frame, messages.Error):
+            self._context.metrics.count("errors_sent", code=frame.code)
         if self._full_since is not None:
             self._owed_bytes += len(encoded)
             if self._owed_bytes > _MAX_OWED_BYTES:
@@ -214,7 +216,7 @@ class Client:
         if claims.expires_at <= self._context.clock.wall():
             raise Refusal("auth_expired", "the JWT has expired")
         if self._tenant is None and not self._gone:
-            self.hub.admission.admit(tenant)
+            self.hub.admission.admit(tenant, self.now())
             self._tenant = tenant
             self._waited()
         return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
@@ -248,7 +250,6 @@ class Client:
         topic: str | None = None,
         retry_after_ms: int | None = None,
     ) -> list[Effect]:
-        self._context.metrics.count("errors_sent", code=code)
         return self._session.error(
             code, message, self.now(), request_id=request_id, topic=topic, retry_after_ms=retry_after_ms
         )

@@ -23,11 +23,15 @@ class Quota:
 
     def spend(self, tenant: str, now: float) -> None:
         """Take one. Raises `Refusal('rate_limited')`, which costs nothing."""
-        each_s = _MINUTE_S / self._per_minute
+        self.check(tenant, now)
         filled_from = max(self._empty_at.pop(tenant, now - _MINUTE_S), now - _MINUTE_S)
-        wait_s = filled_from + each_s - now
-        self._empty_at[tenant] = filled_from if wait_s > 0 else filled_from + each_s
+        self._empty_at[tenant] = filled_from + _MINUTE_S / self._per_minute
         self._forget(now)
+
+    def check(self, tenant: str, now: float) -> None:
+        """Raises `Refusal('rate_limited')` where `spend` would."""
+        filled_from = max(self._empty_at.get(tenant, now - _MINUTE_S), now - _MINUTE_S)
+        wait_s = filled_from + _MINUTE_S / self._per_minute - now
         if wait_s > 0:
             raise Refusal(
                 "rate_limited",

@@ -471,6 +471,64 @@ def test_refreshes_are_bounded() -> None:
     assert shapes(session.receive(text("auth", jwt="j"), 61)) == [("verify", "j")]
 
 
+def flood(session: Session, frames: Sequence[str], now: float) -> list[messages.Error]:
+    """The error frames that these frames get, of which none closes."""
+    sent = [effect for each in frames for effect in session.receive(each, now)]
+    assert not any(isinstance(effect, Close) for effect in sent)
+    return [
+        effect.frame
+        for effect in sent
+        if isinstance(effect, Send) and isinstance(effect.frame, messages.Error)
+    ]
+
+
+def test_a_flood_is_answered_frame_by_frame_and_does_not_close() -> None:
+    """Each is told by its id or topic when to come again, also behind a subscribe that is not answered yet."""
+    session = opened(Limits())
+    errors = flood(session, [subscribe(f"s{number}") for number in range(5_000)], 1)
+    assert len(errors) == 5_000 - 178
+    assert {error.code for error in errors} == {"rate_limited"}
+    assert [error.id for error in errors[:2]] == ["s178", "s179"]
+    assert all(error.retryable and error.retry_after_ms == 50 for error in errors)
+    (unsubscribing,) = flood(session, [text("unsubscribe", topic="t")], 1)
+    assert (unsubscribing.topic, unsubscribing.id) == ("t", msgspec.UNSET)
+    session.settled(1)
+    (told,) = flood(session, [text("ping")], 1)
+    assert (told.code, told.retry_after_ms) == ("rate_limited", 5)
+    assert shapes(session.receive(text("unsubscribe", topic="t"), 2)) == []  # waits behind the others
+
+
+def test_who_heeds_the_wait_is_served() -> None:
+    session = opened(Limits())
+    now = 1.0
+    for number in range(500):
+        frame = text("unsubscribe", topic=f"t{number}")
+        session.topics.add(f"t{number}")
+        effects = session.receive(frame, now)
+        if shapes(effects) == [("error", "rate_limited")]:
+            (sent,) = effects
+            assert isinstance(sent, Send) and isinstance(sent.frame, messages.Error)
+            assert isinstance(sent.frame.retry_after_ms, int)
+            now += sent.frame.retry_after_ms / 1000
+            effects = session.receive(frame, now)
+        assert shapes(effects) == [("drop", f"t{number}"), ("unsubscribed", f"t{number}")]
+
+
+def test_a_flood_without_end_closes_with_4301() -> None:
+    session = opened(Limits())
+    flood(session, [text("ping")] * (1_780 + 10_000), 1)
+    (close,) = session.receive(text("ping"), 1)
+    assert close == Close(4301, '{"retryAfterMs":5000}')
+
+
+def test_what_is_malformed_still_counts_as_an_error_in_its_order() -> None:
+    """Behind a flood and behind what waits; 4009 is for mistakes."""
+    session = opened(Limits())
+    flood(session, [text("ping")] * 3_000, 1)
+    effects = [shape for _ in range(101) for shape in shapes(session.receive("{}", 1))]
+    assert effects == [("error", "bad_request")] * 101 + [("close", 4009)]
+
+
 def test_a_malformed_first_frame_is_named() -> None:
     """A newcomer who writes `token` for `jwt` learns which field is missing."""
     session = Session("c1", "s", Limits(), now=0, jitter=0)

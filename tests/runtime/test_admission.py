@@ -45,16 +45,16 @@ def test_waiting_sockets_are_bounded_in_all() -> None:
 def test_connections_are_bounded_per_tenant() -> None:
     """One tenant's connections cost another nothing, and the message repeats no tenant."""
     admission = Admission(LIMITS)
-    admission.admit("acme")
-    admission.admit("acme")
+    admission.admit("acme", 0)
+    admission.admit("acme", 0)
     with pytest.raises(Refusal) as caught:
-        admission.admit("acme")
+        admission.admit("acme", 0)
     assert (caught.value.code, caught.value.retry_after_ms) == ("tenant_quota", 10_000)
     assert "acme" not in caught.value.message
-    admission.admit("globex")
+    admission.admit("globex", 0)
     assert admission.connections == 3
     admission.leave("acme")
-    admission.admit("acme")
+    admission.admit("acme", 0)
 
 
 def test_distinct_topics_are_bounded_per_tenant() -> None:
@@ -121,7 +121,7 @@ def test_counts_are_those_of_a_naive_model(steps: list[tuple[bool, bool, str, st
     for enters, is_topic, tenant, topic in steps:
         if not is_topic and enters:
             try:
-                admission.admit(tenant)
+                admission.admit(tenant, 0)
                 connections[tenant] += 1
             except Refusal:
                 assert connections[tenant] == 2

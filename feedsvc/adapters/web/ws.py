@@ -65,7 +65,11 @@ class WebSocketFeed:
                 "going_away", "this instance is shutting down; connect to another", retry_after_ms=1_000
             )
         subprotocols = socket.scope.get("subprotocols", ())
-        return await self._authentication.upgrade(socket.headers, socket.url.query, subprotocols)
+        claims = await self._authentication.upgrade(socket.headers, socket.url.query, subprotocols)
+        if claims is not None:
+            tenant = self._authentication.principal(claims).tenant
+            self._context.hub.admission.check_pace(tenant, self._context.clock.monotonic())
+        return claims
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, claims: Claims | None) -> None:
         protocol = protocol_of(scope)
