@@ -22,6 +22,9 @@ from feedsvc.core.tail import Loss
 from feedsvc.core.tokens import TokenSealer
 from feedsvc.core.topics import Topic
 
+_KEPT_EVENTS = 8
+"""So many of the largest events are kept for further topics of their kinds."""
+
 
 class FrameBuilder:
     """Builds `event` frames.
@@ -47,7 +50,8 @@ class FrameBuilder:
         self._view: ChangeView | None = None
         self._policy_view: PolicyView | None = None
         self._texts: dict[tuple[object, ...], bytes | UndecodableError | None] = {}
-        """Of the change of `_view`."""
+        """Of the change of `_view`, until they are too many."""
+        self._text_bytes = 0
 
     def seal(self, topic: Topic, position: Position) -> str:
         """The resume token of a position for a topic."""
@@ -58,7 +62,7 @@ class FrameBuilder:
         view = self._view
         if view is None or view.change is not change:
             view = self._view = ChangeView(change)
-            self._texts = {}
+            self._texts, self._text_bytes = {}, 0
         return view
 
     def build(self, topic: TopicKey, change: Change) -> bytes | Loss | None:
@@ -117,9 +121,14 @@ class FrameBuilder:
             id(decision.document),
             id(decision.update),
         )
-        if key not in self._texts:
-            self._texts[key] = self._written(topic, view, decision)
-        text = self._texts[key]
+        if key in self._texts:
+            text = self._texts[key]
+        else:
+            text = self._texts[key] = self._written(topic, view, decision)
+            self._text_bytes += len(text) if isinstance(text, bytes) else 0
+            if self._text_bytes > _KEPT_EVENTS * self._max_event_bytes:
+                # Topics of a thousand kinds, and a large document: they stay until the next change, however late it is.
+                self._texts, self._text_bytes = {}, 0
         if isinstance(text, UndecodableError):
             raise UndecodableError(*text.args)
         return text

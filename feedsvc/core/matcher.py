@@ -45,7 +45,9 @@ from feedsvc.core.tail import LoggedTopic
 from feedsvc.core.topics import Topic
 
 PORTION = 128
-"""Topics that are asked before others may run: a fraction of a millisecond."""
+"""Topics that are asked about a small document before others may run: a fraction of a millisecond."""
+_SMALL_BYTES = 4096
+"""Where a change is larger, fewer topics make a portion: each may search all of it."""
 
 _FEW = 16
 """So many found by look-ups are told without being asked: most of them match, and `Build` asks again."""
@@ -180,7 +182,7 @@ class Matcher:
             return
         yield from _portions(told)
         for topics, documents in asked:
-            for portion in _portions(topics):
+            for portion in _portions(topics, change.size_bytes):
                 yield _asked(portion, documents, view)
 
     def _found(self, view: ChangeView) -> tuple[dict[LoggedTopic, None], list[_Asked]]:
@@ -270,11 +272,12 @@ def _asked(
     return matching
 
 
-def _portions(topics: Iterable[LoggedTopic]) -> Sequence[Sequence[LoggedTopic]]:
+def _portions(topics: Iterable[LoggedTopic], size_bytes: int = 0) -> Sequence[Sequence[LoggedTopic]]:
     every = list(topics)
-    if len(every) <= PORTION:
+    portion = max(1, PORTION * _SMALL_BYTES // max(size_bytes, _SMALL_BYTES))
+    if len(every) <= portion:
         return (every,) if every else ()
-    return [every[first : first + PORTION] for first in range(0, len(every), PORTION)]
+    return [every[first : first + portion] for first in range(0, len(every), portion)]
 
 
 def _topic(logged: LoggedTopic) -> Topic:

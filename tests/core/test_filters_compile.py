@@ -14,6 +14,7 @@ from bson.dbref import DBRef
 from feedsvc.core.extjson import canonical, decode, holds_non_finite
 from feedsvc.core.filters.compile import compile_filter
 from feedsvc.core.filters.parse import parse_filter
+from feedsvc.core.filters.regex import MAX_STEPS, TooMuchText
 from feedsvc.core.filters.values import compare
 from feedsvc.core.projection import Projection
 from tests.core.random_filters import random_document, random_filter
@@ -381,3 +382,38 @@ def test_a_path_of_numbers_stays_cheap() -> None:
 
     assert not matches({".".join("0" * 8): "x"}, counted(document))
     assert 8 <= calls < 1000
+
+
+SLOW = "a[ab]{30}c"
+"""An automaton that RE2 gives up and simulates: 36 instructions at every byte."""
+
+
+def test_the_text_that_a_filter_searches_in_a_document_is_bounded() -> None:
+    """Linear time is not enough: a megabyte takes a quarter of a second here, and holds up every client."""
+    match = compile_filter(parse_filter({"a": {"$regex": SLOW}}))
+    room = MAX_STEPS // 36
+    assert match({"a": "x" * room}) is False
+    with pytest.raises(TooMuchText):
+        match({"a": "x" * (room + 1)})
+    assert match({"a": ["x" * 1_000, "a" * 31 + "c"]}) is True, "each document has a budget of its own"
+    with pytest.raises(TooMuchText):
+        match({"a": ["x" * (room // 4)] * 5})
+    assert match({"b": "x" * (room + 1)}) is False, "only what is searched counts"
+
+
+def test_the_regular_expressions_of_a_filter_share_the_budget() -> None:
+    """Wherever they stand in it."""
+    clauses = [
+        {"a": Regex(SLOW)},
+        {"b": {"$elemMatch": {"$regex": f"{SLOW}d"}}},
+        {"c": {"$in": [Regex(f"{SLOW}e")]}},
+    ]
+    match = compile_filter(parse_filter({"$or": clauses}))
+    text = "x" * (MAX_STEPS // 36 // 2)
+    assert match({"a": text}) is match({"b": [text]}) is match({"c": text}) is False
+    with pytest.raises(TooMuchText):
+        match({"a": text, "b": [text], "c": text})
+
+
+def test_a_short_regular_expression_searches_the_longest_string() -> None:
+    assert compile_filter(parse_filter({"a": {"$regex": "^foo|bar"}}))({"a": "x" * (16 << 20)}) is False

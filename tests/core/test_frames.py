@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.changes import Change, ChangeBody, Namespace, UndecodableError, expand
+from feedsvc.core.filters.regex import TooMuchText
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.images import AmbiguousDeltaError, after_image
 from feedsvc.core.messages import Event, TopicRequest
@@ -429,3 +430,25 @@ def test_a_document_that_cannot_be_written_is_tried_once() -> None:
     for n in range(10):
         assert builder.build(narrow({"v": {"$gt": -n}}, {}), what) == Loss("event_unavailable")
     assert len(tried) == 1
+
+
+def test_a_change_with_more_text_than_the_filter_may_search_loses_that_topic_alone() -> None:
+    """Nobody knows whether it matches: it is neither left out in silence nor searched for long."""
+    built = Built()
+    request = TopicRequest("orders", filter={"text": {"$regex": "a[ab]{30}c"}})
+    asks = effective_topic(Grant("acme", "app", "orders", {}, {}, True), request, images=True)
+    other = topic(fields={"text": 0})
+    what = change("insert", after={"_id": 1, "text": "x" * (1 << 20)})
+    assert built.builder.build(asks, what) == Loss("event_unavailable")
+    assert [type(error) for _, error in built.failures] == [TooMuchText]
+    assert isinstance(built.builder.build(other, what), bytes)
+
+
+def test_the_events_that_topics_of_many_kinds_are_shown_are_not_all_kept() -> None:
+    """They stay until the next change: of a large document they would be as much memory as there are kinds."""
+    built = Built(max_event_bytes=20_000)
+    what = change("insert", after={"_id": 1, "text": "x" * 10_000})
+    for n in range(100):
+        event = built.event(topic(fields={f"f{n}": 0}), what)
+        assert len(event["fullDocument"]["text"]) == 10_000
+    assert sum(len(text) for text in built.builder._texts.values() if isinstance(text, bytes)) <= 180_000

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from feedsvc.adapters.mongo.extjson import encode_json
@@ -161,6 +162,16 @@ def test_others_may_run_between_the_portions_of_a_crowd(wanted: dict[str, Any]) 
     assert len(portions) == 4
     assert [logged.topic for portion in portions for logged in portion] == topics[6:]
     assert sum(map(len, portions)) == len(topics) - 6
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "largest"), [(1_000, PORTION), (40_960, PORTION // 10), (16 << 20, 1)]
+)
+def test_of_a_large_change_fewer_topics_are_asked_at_a_time(size_bytes: int, largest: int) -> None:
+    """Each of them may search all of its text."""
+    made = matcher(*[topic({"w": {"$lt": n}}) for n in range(PORTION * 2)])
+    what = msgspec.structs.replace(change("insert", None, {"a": 1, "v": 2, "w": -1}), size_bytes=size_bytes)
+    assert max(map(len, made.route(what))) == largest
 
 
 def test_topics_that_came_and_went_leave_nothing() -> None:

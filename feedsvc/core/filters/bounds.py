@@ -37,7 +37,8 @@ MAX_READINGS = 1024
 MAX_PATTERNS = 16
 """Regular expressions of one filter: to compile the smallest takes a tenth of a millisecond."""
 MAX_INSTRUCTIONS = 8_000
-"""Of their programs together: about 3 ms to compile, and a search takes so many steps for each byte at worst."""
+"""Of their programs together: about 3 ms to compile, and a search takes so many steps for each byte at worst, of which
+a document is allowed `regex.MAX_STEPS`: room for 2 KB of text even then."""
 
 
 def check_written(query: Mapping[str, Any]) -> None:

@@ -18,7 +18,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from feedsvc.core.filters.elements import element_test
-from feedsvc.core.filters.nodes import And, Condition, ElemMatch, ElemMatchValue, Filter, Node, Not, Or, Size
+from feedsvc.core.filters.nodes import (
+    And,
+    Condition,
+    ElemMatch,
+    ElemMatchValue,
+    Filter,
+    Node,
+    Not,
+    Or,
+    Pattern,
+    Size,
+)
+from feedsvc.core.filters.regex import MAX_STEPS, Searches
 from feedsvc.core.filters.values import as_document
 from feedsvc.core.filters.walk import Predicate, Test, walk
 
@@ -31,9 +43,19 @@ _Function = Callable[[Any], bool]
 def compile_filter(filter: Filter) -> Predicate:
     """A function that says whether a document (as `bson` decodes it) matches, as MongoDB's `find` would.
 
-    It never raises for a document made of BSON values, and keeps no state between calls.
+    It keeps no state between calls. For a document made of BSON values it raises nothing but `TooMuchText`.
     """
-    return _combined(filter.root, _walk)
+    compiler = _Compiler()
+    predicate = _combined(filter.root, compiler.walk)
+    if not compiler.has_patterns:
+        return predicate
+    searches = compiler.searches
+
+    def counted(document: Mapping[str, Any]) -> bool:
+        searches.left = MAX_STEPS
+        return predicate(document)
+
+    return counted
 
 
 def _combined(node: Node, condition: Callable[[Condition], _Function]) -> _Function:
@@ -47,17 +69,25 @@ def _combined(node: Node, condition: Callable[[Condition], _Function]) -> _Funct
     return condition(node)
 
 
-def _walk(node: Condition) -> Predicate:
-    return walk(node.path, _test(node), spread=not isinstance(node, (Size, ElemMatch, ElemMatchValue)))
+class _Compiler:
+    """One filter. All of its regular expressions are counted together."""
 
+    def __init__(self) -> None:
+        self.searches = Searches()
+        self.has_patterns = False
 
-def _test(node: Condition) -> Test:
-    """The test of a leaf or of an `$elemMatch`, without its path."""
-    if isinstance(node, ElemMatch):
-        return _some_document(_combined(node.clause, _walk))
-    if isinstance(node, ElemMatchValue):
-        return _some_element(_combined(node.clause, _test))
-    return element_test(node)
+    def walk(self, node: Condition) -> Predicate:
+        spread = not isinstance(node, (Size, ElemMatch, ElemMatchValue))
+        return walk(node.path, self._test(node), spread=spread)
+
+    def _test(self, node: Condition) -> Test:
+        """The test of a leaf or of an `$elemMatch`, without its path."""
+        if isinstance(node, ElemMatch):
+            return _some_document(_combined(node.clause, self.walk))
+        if isinstance(node, ElemMatchValue):
+            return _some_element(_combined(node.clause, self._test))
+        self.has_patterns = self.has_patterns or isinstance(node, Pattern)
+        return element_test(node, self.searches)
 
 
 def _some_document(predicate: Predicate) -> Test:

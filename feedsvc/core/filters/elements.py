@@ -1,7 +1,8 @@
 """The test of each leaf: looks at one element, or at MISSING, and knows nothing of paths.
 
-A test never raises for a BSON value. Strings and numbers come first in each, since most filters ask for these. Cost:
-constant for scalars, linear in the element for documents and arrays; an `$in` is one look-up.
+A test never raises for a BSON value, but `TooMuchText` where regular expressions would search too long. Strings and
+numbers come first in each, since most filters ask for these. Cost: constant for scalars, linear in the element for
+documents and arrays; an `$in` is one look-up.
 
 Source: mongo/db/matcher/expression_leaf.cpp (matchesSingleElement of each class).
 """
@@ -19,7 +20,7 @@ from bson.objectid import ObjectId
 from bson.regex import Regex
 
 from feedsvc.core.filters.nodes import AnyOf, Equal, Exists, Leaf, Mod, Pattern, Range, Size, Type
-from feedsvc.core.filters.regex import compile_regex
+from feedsvc.core.filters.regex import Searches, compile_regex
 from feedsvc.core.filters.types import type_code
 from feedsvc.core.filters.values import (
     BOOL,
@@ -49,8 +50,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def element_test(leaf: Leaf) -> Test:
-    """The test of a leaf, whatever its path is."""
+def element_test(leaf: Leaf, searches: Searches) -> Test:
+    """The test of a leaf, whatever its path is. What it searches is counted in `searches`."""
     if isinstance(leaf, Equal):
         return _equals(leaf.value)
     if isinstance(leaf, AnyOf):
@@ -66,7 +67,7 @@ def element_test(leaf: Leaf) -> Test:
         size = leaf.size
         return lambda value: type(value) is list and len(value) == size
     if isinstance(leaf, Pattern):
-        return _is_found(leaf.pattern, leaf.options)
+        return _is_found(leaf.pattern, leaf.options, searches)
     assert isinstance(leaf, Exists)
     return lambda value: value is not MISSING
 
@@ -177,8 +178,8 @@ def _leaves_remainder(divisor: int, remainder: int) -> Test:
     return test
 
 
-def _is_found(pattern: str, options: str) -> Test:
-    search = compile_regex(pattern, options)
+def _is_found(pattern: str, options: str, searches: Searches) -> Test:
+    search = compile_regex(pattern, options, searches)
 
     def test(value: Any) -> bool:
         if type(value) is str:
