@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from feedsvc.adapters.web import explain
+from feedsvc.adapters.web import body
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.core.limits import Limits
 from feedsvc.ports import SourceUnavailable
@@ -214,7 +214,7 @@ async def test_a_long_body_is_not_read_to_its_end() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "REQUEST_WITHIN_S", 0.05)
+    monkeypatch.setattr(body, "REQUEST_WITHIN_S", 0.05)
 
     async def never() -> AsyncIterator[bytes]:
         yield b"{"

@@ -8,14 +8,12 @@ does not answer, or this tenant asks too often.
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from feedsvc.adapters.web.authentication import Authentication
-from feedsvc.adapters.web.http_protocol import REQUEST_WITHIN_S
+from feedsvc.adapters.web.body import json_body
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
 from feedsvc.core.explain import Explained, Refused, refused
@@ -43,7 +41,7 @@ class ExplainEndpoint:
             claims = await self._authentication.bearer(request.headers, request.url.query)
             principal = self._authentication.principal(claims)
             self._quota.spend(principal.tenant, self._context.clock.monotonic())
-            topic = decode_topic_request(await self._body(request))
+            topic = decode_topic_request(await json_body(request, self._max_bytes))
             answer = await self._answer(principal, topic)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
@@ -54,24 +52,6 @@ class ExplainEndpoint:
             "explains", outcome="refused" if isinstance(answer, Refused) else "explained"
         )
         return Response(msgspec.json.encode(answer), 200, {"Cache-Control": "no-store"}, "application/json")
-
-    async def _body(self, request: Request) -> bytes:
-        """The whole body. Raises `Refusal`, without reading what is too long to the end."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise Refusal("bad_request", "Content-Type must be application/json")
-        body = b""
-        try:
-            async with asyncio.timeout(REQUEST_WITHIN_S):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > self._max_bytes:
-                        raise Refusal(
-                            "bad_request", f"the body must not be longer than {self._max_bytes} bytes"
-                        )
-        except TimeoutError:
-            raise Refusal("bad_request", f"the body did not come within {REQUEST_WITHIN_S:g} s") from None
-        return body
 
     async def _answer(self, principal: Principal, topic: TopicRequest) -> Explained | Refused:
         try:
