@@ -49,3 +49,17 @@ def test_the_bytes_are_made_once(form: str) -> None:
     burst = Burst(FRAMES)
     assert getattr(burst, form) is getattr(burst, form)
     assert burst.size_bytes == sum(map(len, FRAMES))
+
+
+def test_what_some_connections_make_of_a_burst_is_made_once_for_each_key() -> None:
+    """Streams of one topic that was asked for alike share their blocks."""
+    burst = Burst([b"{}"])
+    made: list[bytes] = []
+
+    def make(key: bytes) -> tuple[list[bytes], str]:
+        made.append(key)
+        return [key], "T"
+
+    found = [burst.once(key, lambda key=key: make(key)) for key in (b"a", b"b", b"a")]  # type: ignore[misc]
+    assert found == [([b"a"], "T"), ([b"b"], "T"), ([b"a"], "T")]
+    assert made == [b"a", b"b"]
