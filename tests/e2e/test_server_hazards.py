@@ -196,7 +196,10 @@ async def test_nothing_is_written_after_the_peers_close(
 async def test_nothing_is_written_before_the_handshake(
     start_service: StartService, fresh_database: str
 ) -> None:
-    """While credentials are judged the peer hears nothing; then the answer to its upgrade comes first."""
+    """While credentials are judged the peer hears nothing; then the answer to its upgrade comes first.
+
+    A peer that did not wait for it is heard all the same: they wait in uvicorn's queue when the socket is carried.
+    """
     with KeyServer() as keys:
         key = IssuerKey("k2")
         keys.publish(IssuerKey("k1"))
@@ -208,10 +211,18 @@ async def test_nothing_is_written_before_the_handshake(
             await asyncio.to_thread(keys.wait_for_requests, len(keys.requests) + 1)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(client.reader.read(1), 0.5)
+            client.send(1, b'{"type":"ping"}')
+            client.send(1, b'{"type":"nonsense"}')
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.reader.read(1), 0.2)
             keys.release()
             assert (await client.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 101 ")
             await client.reader.readuntil(b"\r\n\r\n")
-            assert b'"welcome"' in (await client.frame())[1]
+            types: list[str] = []
+            async with asyncio.timeout(5):
+                while types[-1:] != ["error"]:
+                    types.append(json.loads((await client.frame())[1])["type"])
+            assert [name for name in types if name != "heartbeat"] == ["welcome", "pong", "error"]
 
 
 async def test_a_subscribe_that_waits_for_mongodb_does_not_stop_pongs(

@@ -116,12 +116,18 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         self._carrier, self._carried = carrier, True
         self.transport.set_write_buffer_limits(high=high_water_bytes)
         # What only the way through ASGI needs. Some of it is a kilobyte for each idle client.
-        self.queue = cast(Any, _Nowhere)
+        early, self.queue = self.queue, cast(Any, _Nowhere)
+        while not early.empty():  # from a peer that did not wait for the answer to its upgrade
+            self.loop.call_soon(self._received_early, early.get_nowait())
         del self.scope, self.request, self.response
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
         return True
+
+    def _received_early(self, message: Any) -> None:
+        if self._carrier is not None:
+            self._carrier.received(message.get("text"))
 
     async def run_asgi(self) -> None:
         """The application; a socket that it carries outlives it."""
