@@ -73,7 +73,7 @@ class Client:
         self._heartbeat_soon = False
         self.resync_pace = ResyncPace(self.jitter)
         self._applied: bytes | None = None
-        connection.on_room(self._room_changed)
+        connection.on_room(partial(self._safely, "room", self._room_changed))
 
     def now(self) -> float:
         return self._context.clock.monotonic()
@@ -260,6 +260,14 @@ class Client:
         self._context.report("client.failed", fields)
         return reference
 
+    def _safely(self, what: str, act: Callable[[], None]) -> None:
+        """A callback of the loop. After a fault of ours nothing would set the timer again, and no JWT would expire."""
+        try:
+            act()
+        except Exception as error:
+            self._failed(what, error)
+            self.close("internal")
+
     # -- subscriptions ------------------------------------------------------------------------------------
 
     def _hold(self, place: Place, frame: messages.Subscribe) -> None:
@@ -360,7 +368,7 @@ class Client:
         """The health of a topic changed: say so once this round of the loop is over."""
         if not self._heartbeat_soon:
             self._heartbeat_soon = True
-            asyncio.get_running_loop().call_soon(self._heartbeat)
+            asyncio.get_running_loop().call_soon(self._safely, "heartbeat", self._heartbeat)
 
     def _heartbeat(self) -> None:
         self._heartbeat_soon = False
@@ -382,7 +390,7 @@ class Client:
         if self._full_since is not None:
             deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
         delay_s = max(0.0, deadline - self.now())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._due)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._safely, "timer", self._due)
 
     def _due(self) -> None:
         self._timer = None

@@ -12,6 +12,7 @@ from feedsvc.core.limits import Limits
 from feedsvc.ports import Claims, PositionLost
 from feedsvc.runtime import backoff
 from feedsvc.runtime import client as client_module
+from feedsvc.runtime.hub import Hub
 from feedsvc.testing import MemorySource, MemoryVerifier
 from tests.runtime.world import DATABASE, World, claims, running, until, verifier
 
@@ -431,6 +432,37 @@ async def test_a_fault_of_the_hub_is_told_with_a_reference(monkeypatch: pytest.M
 
 
 # -- time and flow ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["timer", "heartbeat", "room"])
+async def test_a_fault_in_a_callback_ends_that_client_alone(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its timer would never be set again: no heartbeat, no 4201, and a JWT that expires would stay in force."""
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("secret")
+
+    async with running() as world:
+        other = await world.signed_in("bob")
+        peer = await world.signed_in()
+        await peer.subscribed()
+        monkeypatch.setattr(Hub, {"room": "writable"}.get(what, "lag_ms"), fail)
+        if what == "timer":
+            peer.connection.set_writable(True)
+            world.clock.advance(world.hub.limits.heartbeat_interval_s * 2)
+            peer.client._arm()
+        elif what == "heartbeat":
+            peer.client.heartbeat_soon()
+        else:
+            peer.connection.set_writable(False)
+            peer.connection.set_writable(True)
+        assert (await peer.close())[0] == 4203
+        assert world.subscriptions() == 0
+        (fields,) = [fields for name, fields in world.reports if name == "client.failed"]
+        assert fields["what"] == what
+        other.say("ping")
+        await other.frame("pong")
 
 
 @pytest.mark.parametrize("level", ["deployment", "collection"])
