@@ -400,3 +400,19 @@ async def test_an_older_answer_does_not_replace_a_newer_one() -> None:
         assert await modes.images(ORDERS)
         await beats(clock)
         assert (right.told, len(source.asked)) == (0, 2)
+
+
+async def test_a_crowd_is_told_a_few_at_a_time() -> None:
+    """Each holder costs a token and a frame: ten thousand in one go would hold up everybody else for a second."""
+    modes, source, clock = make()
+    holders = [Held(modes, ORDERS, exact=True) for _ in range(200)]
+    counts: list[int] = []
+    async with run(modes):
+        await beats(clock)
+        source.images(ORDERS, False)
+        clock.advance(IMAGES_FRESH_S)
+        while sum(holder.told for holder in holders) < len(holders):
+            await asyncio.sleep(0)
+            counts.append(sum(holder.told for holder in holders))
+    assert [holder.told for holder in holders] == [1] * len(holders)
+    assert max(later - before for before, later in zip(counts, counts[1:], strict=False)) <= 32
