@@ -36,6 +36,7 @@ from feedsvc.runtime.feed import Feed
 from feedsvc.runtime.image_modes import ImageModes
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
+from feedsvc.runtime.tail_room import TailRoom
 
 STALL_CHECK_S = 0.25
 
@@ -92,6 +93,7 @@ class Hub:
         self.snapshots = Snapshots(documents, settings.limits, settings.encode_json, clock, metrics, report)
         self.image_modes = ImageModes(source, clock, report)
         self.feeds: dict[TailScope, Feed] = {}
+        self._room = TailRoom(settings.limits, self.feeds)
         self._settings = settings
         self._source = source
         self._clock = clock
@@ -160,6 +162,7 @@ class Hub:
         topic = place.topic
         feed = self._feed(topic)
         self.admission.enter(topic.tenant, topic)
+        self._room.enter(topic.tenant, self._scope(topic))
         self.image_modes.hold(topic.namespace, outlet, exact=topic.exact)
         subscription = Subscription(topic, outlet, place.at, place.lost, place.snapshot)
         feed.attach(subscription)
@@ -169,6 +172,7 @@ class Hub:
         """End: nothing more is written for it. Once for each `attach`."""
         topic = _topic(subscription)
         self.admission.exit(topic.tenant, topic)
+        self._room.exit(topic.tenant, self._scope(topic))
         listener: Any = subscription.outlet
         self.image_modes.release(topic.namespace, listener, exact=topic.exact)
         self.feed(topic).detach(subscription)
@@ -288,25 +292,15 @@ class Hub:
             return feed
         if self._closing.is_set():
             raise Refusal("source_unavailable", "this instance is closing; reconnect")
-        if len(self.feeds) >= self.limits.max_tails:
-            self._make_room()
+        named = scope.level != "collection" or topic.namespace.collection in self.policy.rules
+        gives_way = self._room.make(topic.tenant, named=named)
+        if gives_way is not None:
+            self._end(gives_way)
         feed = self.feeds[scope] = self._new_feed(scope)
+        self._room.opened(topic.tenant, scope, named=named)
         feed.start()
         self._report("tail.opened", {"scope": scope})
         return feed
-
-    def _make_room(self) -> None:
-        """End a feed that only lingers. Raises `Refusal('topic_limit')` where all are in use.
-
-        One that is not open yet has been asked for just now.
-        """
-        for scope, feed in self.feeds.items():
-            if feed.idle_since is not None and feed.opened.is_set():
-                self._end(scope)
-                return
-        raise Refusal(
-            "topic_limit", f"this instance watches {self.limits.max_tails} collections, the most it may"
-        )
 
     def _new_feed(self, scope: TailScope) -> Feed:
         limits = self.limits
@@ -374,6 +368,7 @@ class Hub:
     def _end(self, scope: TailScope) -> None:
         feed = self.feeds.pop(scope)
         self._stalled.pop(scope, None)
+        self._room.ended(scope)
         task = asyncio.get_running_loop().create_task(feed.close(), name="feed-end")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

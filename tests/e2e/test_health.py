@@ -194,10 +194,9 @@ async def test_the_log_says_where_it_listens_and_nothing_of_refused_requests(
         assert refused.value.response.status_code == 401
     with pytest.raises(InvalidStatus) as refused:
         await connect(service.url.removesuffix("/v1/ws"), proxy=None)
-    assert (refused.value.response.status_code, refused.value.response.body) == (
-        404,
-        b"WebSockets are at /v1/ws\n",
-    )
+    elsewhere = json.loads(refused.value.response.body or b"")
+    assert (refused.value.response.status_code, elsewhere["code"]) == (404, "not_found")
+    assert elsewhere["detail"] == "WebSockets are at /v1/ws"
     code, body = service.get("/v1/ws")
     assert (code, json.loads(body)["code"]) == (400, "bad_request")
     async with client_of(service, fresh_database) as client:

@@ -70,6 +70,7 @@ class World:
         level: Any,
         check: Verifier,
         clock: Any,
+        policy: Mapping[str, Any],
     ) -> None:
         self.oplog = MemoryOplog()
         self.source = source(self.oplog)
@@ -78,7 +79,7 @@ class World:
         self.closed: list[Client] = []
         self.clients: list[Client] = []
         settings = HubSettings(
-            policy=Policy.parse(POLICY),
+            policy=Policy.parse(policy),
             limits=limits,
             level=level,
             source_epoch="",
@@ -202,10 +203,11 @@ async def running(
     level: str = "deployment",
     check: Verifier | None = None,
     clock: Clock | None = None,
+    policy: Mapping[str, Any] = POLICY,
 ) -> AsyncIterator[World]:
     """A started world. At its end all clients go, and nothing of them may be left: no topic, no task."""
     before = asyncio.all_tasks()
-    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock())
+    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy)
     world.hub.start()
     try:
         yield world
