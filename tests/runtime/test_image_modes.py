@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -415,4 +416,4 @@ async def test_a_crowd_is_told_a_few_at_a_time() -> None:
             await asyncio.sleep(0)
             counts.append(sum(holder.told for holder in holders))
     assert [holder.told for holder in holders] == [1] * len(holders)
-    assert max(later - before for before, later in zip(counts, counts[1:], strict=False)) <= 32
+    assert max(later - before for before, later in pairwise(counts)) <= 32
