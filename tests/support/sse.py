@@ -194,8 +194,14 @@ async def opened(service: Service, method: str, **given: Any) -> AsyncIterator[S
 
 async def refused(service: Service, tenant: str, *topics: Any, **more: Any) -> httpx.Response:
     """The answer to a GET that begins no stream."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        return await client.get(sse_url(service), **arguments(tenant, *topics, **more))
+    given = arguments(tenant, *topics, **more)
+    async with (
+        httpx.AsyncClient(trust_env=False) as client,
+        client.stream("GET", sse_url(service), **given) as response,
+    ):
+        assert response.status_code != 200
+        await response.aread()
+        return response
 
 
 def sse_url(service: Service) -> str:
