@@ -80,6 +80,9 @@ def build_app(
         body, content_type = routes.exposition()
         return Response(body, 200, {"Cache-Control": "no-store"}, content_type)
 
+    async def status(request: Request) -> Response:
+        return await routes.status(request)
+
     def for_pages(endpoint: Endpoint, *methods: str) -> CrossOrigin:
         """An endpoint that pages of the allowed origins may use."""
         return CrossOrigin(request_response(endpoint), allowed_origins, metrics, *methods)
@@ -119,7 +122,7 @@ def build_app(
             sse,
             Route("/v1/tickets", for_pages(routes.tickets, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/topics/explain", for_pages(routes.explain, "POST"), methods=["POST", "OPTIONS"]),
-            Route("/v1/status", request_response(routes.status), methods=["GET"]),
+            Route("/v1/status", status),
             Route("/healthz/live", healthz(routes.probe.live)),
             Route("/healthz/startup", healthz(routes.probe.startup)),
             Route("/healthz/ready", healthz(routes.probe.ready)),
