@@ -41,9 +41,16 @@ class FeedHttpProtocol(H11Protocol):
             self._deadline.cancel()
         super().connection_lost(exc)
 
-    def end_with_response(self) -> None:
-        """Close the socket behind the response: what comes next from this client may go to another instance."""
+    def begin_stream(self, high_water_bytes: int) -> bool:
+        """The response will not end soon. False where the peer has gone already.
+
+        The socket is closed behind it: what comes next from this client may go to another instance.
+        """
+        if self.transport.is_closing():
+            return False
         self.cycle.keep_alive = False
+        self.transport.set_write_buffer_limits(high=high_water_bytes)
+        return True
 
     def _get_upgrade(self) -> bytes | None:
         """Minor layering violation: no other method is called between the making of a scope and its use."""

@@ -137,8 +137,8 @@ class _Stream:
         protocol, watch = self._protocol, None
         if protocol is not None:
             limits = self._context.hub.limits
-            protocol.end_with_response()
-            protocol.transport.set_write_buffer_limits(high=limits.high_water_bytes)
+            if not protocol.begin_stream(limits.high_water_bytes):
+                return
             watch = PeerWatch(protocol.transport, limits.peer_timeout_s, self._vanished)
         writer = asyncio.get_running_loop().create_task(self._connection.run(), name="writer")
         try:
