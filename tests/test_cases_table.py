@@ -16,6 +16,7 @@ NUMBERS = {
     "RES": (1, 3, 4, 6, 7, 8, 10, 11, 13, 15),
     "FIL": (1, 3, 4, 6, 7, 8, 10),
     "AUT": (1, 3, 4, 5, 7, 8, 9, 10, 13),
+    "BPR": (1, 2, 5, 6, 7, 8, 10),
 }
 CASES = [f"{kind}-{number:02}" for kind, numbers in NUMBERS.items() for number in numbers]
 
@@ -61,5 +62,5 @@ def test_a_case_is_shown_by_tests_that_exist_and_what_is_left_out_is_told(case: 
 def test_a_test_that_names_a_case_names_one_of_them() -> None:
     """A typing mistake in a docstring would hide that a case has no test."""
     for path in (ROOT / "tests").rglob("test_*.py"):
-        for case in re.findall(r"\b(?:SRC|RES|FIL|AUT)-\d\d\b", path.read_text()):
+        for case in re.findall(r"\b(?:SRC|RES|FIL|AUT|BPR)-\d\d\b", path.read_text()):
             assert case in CASES, f"{case} in {path.name}"

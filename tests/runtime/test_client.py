@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from feedsvc.core.changes import Change
+from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
+from feedsvc.core.subscription import TopicKey
 from feedsvc.ports import Claims, PositionLost
 from feedsvc.runtime import backoff
 from feedsvc.runtime import client as client_module
@@ -481,6 +484,33 @@ async def test_a_checkpoint_joins_all_topics(level: str) -> None:
         again = await world.signed_in()
         again.subscribe("users", resumeAfter=checkpoint["tokens"][topics["users"]])
         assert (await again.frame("subscribed"))["resumed"] is True
+
+
+async def test_an_event_is_built_once_for_all_who_hold_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BPR-06: not once for each client, whatever the spelling of its filter, and whether it has room or not."""
+    built: list[object] = []
+    build = FrameBuilder.build
+
+    def counted(self: FrameBuilder, topic: TopicKey, change: Change) -> Any:
+        built.append(topic)
+        return build(self, topic, change)
+
+    monkeypatch.setattr(FrameBuilder, "build", counted)
+    async with running() as world:
+        peers = [await world.signed_in() for _ in range(20)]
+        for number, peer in enumerate(peers):
+            await peer.subscribed(topic={"filter": {"n": 1} if number % 2 else {"n": {"$in": [1]}}})
+        peers[0].connection.set_writable(False)
+        for number in range(10):
+            insert(world, number, n=1)
+        for peer in peers[1:]:
+            assert [(await peer.frame("event"))["event"]["documentKey"]["_id"] for _ in range(10)] == list(
+                range(10)
+            )
+        peers[0].connection.set_writable(True)
+        for _ in range(10):
+            await peers[0].frame("event")
+    assert len(built) == 10
 
 
 async def test_a_full_transport_gets_no_checkpoint() -> None:
