@@ -1,0 +1,255 @@
+"""`/v1/sse` as an ASGI application: what begins a stream, what ends it, and what is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from feedsvc.adapters.web.http import Health, Routes, build_app
+from feedsvc.adapters.web.sse import SseFeed
+from feedsvc.core.limits import Limits
+from feedsvc.core.messages import TopicRequest
+from feedsvc.core.stream_token import StreamPositions, StreamSealer, request_key
+from feedsvc.ports import NoMetrics
+from feedsvc.runtime.lifecycle import Lifecycle
+from tests.runtime.world import DATABASE, World, running, until
+from tests.support.sse import Parser
+from tests.web.asking import KEY, authentication
+
+ORIGIN = "https://app.example"
+SEALER = StreamSealer((KEY,))
+
+
+class NoProbe:
+    def live(self) -> Health:
+        return Health(ok=True, status="ok")
+
+    startup = ready = live
+
+
+class Web:
+    """The application of a world, and requests to it on no server at all."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.lifecycle = Lifecycle(lambda: 0.5)
+        self.feed = SseFeed(world.context, self.lifecycle, authentication(world, ORIGIN), SEALER)
+
+        async def unused(request: Any) -> Any:
+            raise AssertionError(request)
+
+        routes = Routes(
+            feed=unused,  # type: ignore[arg-type]
+            sse=self.feed,
+            probe=NoProbe(),
+            exposition=lambda: (b"", "text/plain"),
+            explain=unused,
+            tickets=unused,
+            status=unused,
+        )
+        self.app = build_app(routes, frozenset({ORIGIN}), NoMetrics(), world.report)
+
+    def request(
+        self, *topics: str, method: str = "GET", jwt: str | None = "alice", **parameters: str
+    ) -> Asking:
+        query = [*(("topic", json.dumps({"collection": topic})) for topic in topics), *parameters.items()]
+        return Asking(self, method, urlencode(query).encode(), jwt)
+
+
+class Asking:
+    """One request: its answer as it comes, and an end when told."""
+
+    def __init__(self, web: Web, method: str, query: bytes, jwt: str | None) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.room = asyncio.Event()
+        self.room.set()
+        self.gone = asyncio.Event()
+        headers = [] if jwt is None else [(b"authorization", f"Bearer {jwt}".encode())]
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": "/v1/sse",
+            "raw_path": b"/v1/sse",
+            "root_path": "",
+            "scheme": "http",
+            "server": ("feedsvc", 80),
+            "query_string": query,
+            "headers": headers,
+        }
+        self.task = asyncio.create_task(web.app(scope, self._receive, self._send))
+        self._asked = False
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        await self.room.wait()
+        self.sent.append(dict(message))
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.gone.set()
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(part.get("body", b"") for part in self.sent[1:])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(data) for _, data, _ in Parser().feed(self.body.decode())]
+
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        await until(lambda: kind in self.types())
+        return next(event for event in self.events if event["type"] == kind)
+
+    async def answered(self) -> Any:
+        """The status and the problem code of a request that began no stream."""
+        await self.task
+        found = json.loads(self.body) if self.body else {}
+        return self.status, found.get("code")
+
+
+@asynccontextmanager
+async def serving(limits: Limits | None = None) -> AsyncIterator[Web]:
+    async with running(limits) as world:
+        world.oplog.create(DATABASE, "users")
+        web = Web(world)
+        yield web
+        assert not web.lifecycle.clients
+        assert world.subscriptions() == world.hub.admission.connections == world.hub.admission.topics == 0
+
+
+async def leave(asking: Asking) -> None:
+    asking.gone.set()
+    await asking.task
+
+
+async def test_a_stream_lives_until_its_peer_is_gone() -> None:
+    """And is told of in two lines of the log."""
+    async with serving() as web:
+        asking = web.request("users")
+        await asking.until("live")
+        assert len(web.lifecycle.clients) == 1
+        web.world.oplog.insert(DATABASE, "users", {"_id": 1})
+        await asking.until("event")
+        await leave(asking)
+        assert asking.types() == ["welcome", "subscribed", "live", "event"]
+        assert [name for name, _ in web.world.reports if name.startswith("connection.")] == [
+            "connection.opened",
+            "connection.closed",
+        ]
+
+
+async def test_a_client_that_was_told_to_stop_gets_204() -> None:
+    """Whatever else it asks for: an EventSource stops at it."""
+    positions = StreamPositions(SEALER, "acme", [request_key(TopicRequest("users"))])
+    async with serving() as web:
+        asking = web.request("users", resumeAfter=positions.token(ended=True))
+        assert await asking.answered() == (204, None)
+        assert asking.body == b""
+        other = StreamPositions(SEALER, "globex", [b"12345678"]).token(ended=True)
+        assert await web.request("users", resumeAfter=other).answered() == (400, "token_invalid")
+
+
+@pytest.mark.parametrize("jwt", [None, "junk", "past", "expired"])
+async def test_credentials_are_asked_for_first(jwt: str | None) -> None:
+    """401, also where the rest is wrong too."""
+    async with serving() as web:
+        status, _ = await web.request("users", jwt=jwt).answered()
+        assert status == 401
+        if jwt != "past":
+            assert (await web.request("nowhere", snapshot="x", jwt=jwt).answered())[0] == 401
+
+
+async def test_other_methods_are_told_which_there_are() -> None:
+    """HEAD too: what a GET would say is not known without a stream."""
+    async with serving() as web:
+        for method in ("HEAD", "PUT", "DELETE"):
+            asking = web.request("users", method=method)
+            assert await asking.answered() == (405, "method_not_allowed")
+            allow = dict(asking.sent[0]["headers"])[b"allow"].decode()
+            assert set(allow.replace(" ", "").split(",")) == {"GET", "POST", "OPTIONS"}
+
+
+async def test_while_draining_nobody_is_let_in() -> None:
+    """503 with a time to come back."""
+    async with serving() as web:
+        web.lifecycle.draining = True
+        asking = web.request("users")
+        assert await asking.answered() == (503, "going_away")
+        assert b"retry-after" in dict(asking.sent[0]["headers"])
+
+
+async def test_a_fault_of_ours_is_a_problem_with_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word of what it was."""
+
+    async def broken(*arguments: Any) -> Any:
+        raise KeyError("secret")
+
+    async with serving() as web:
+        monkeypatch.setattr(web.world.hub, "resolve", broken)
+        asking = web.request("users")
+        assert await asking.answered() == (500, "internal")
+        assert b"secret" not in asking.body
+        (fields,) = [fields for name, fields in web.world.reports if name == "client.failed"]
+        assert str(fields["reference"]).encode() in asking.body
+
+
+async def test_a_close_ends_the_response_behind_what_was_written() -> None:
+    """The application returns, though its peer says nothing more."""
+    async with serving() as web:
+        asking = web.request("users")
+        await asking.until("live")
+        (client,) = web.lifecycle.clients
+        client.close("max_age")
+        await asking.task
+        assert asking.events[-1] == {
+            "type": "close",
+            "code": 4205,
+            "action": "reconnect",
+            "reason": "max_age",
+        }
+        assert asking.sent[-1]["more_body"] is False
+
+
+async def test_cancelled_anywhere_it_gives_everything_back() -> None:
+    """TRA-04: before the topics are resolved, before the first byte, in the middle of a send."""
+    async with serving() as web:
+        for rounds in range(12):
+            asking = web.request("users")
+            asking.room.clear()
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            asking.task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asking.task
+            assert not web.lifecycle.clients
+        asking = web.request("users")
+        await asking.until("live")
+        await leave(asking)
+
+
+async def test_a_peer_that_is_gone_while_the_first_byte_waits_gives_everything_back() -> None:
+    """TRA-01: the writer is stuck, the reader is told."""
+    async with serving() as web:
+        asking = web.request("users")
+        asking.room.clear()
+        await until(lambda: web.world.subscriptions() == 1)
+        await leave(asking)
+        assert asking.sent == []
