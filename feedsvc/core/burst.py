@@ -34,7 +34,7 @@ class Burst:
         self.size_bytes = sum(map(len, frames))
         self._websocket: bytes | None = None
         self._deflated: bytes | None = None
-        self._made: dict[bytes, tuple[Sequence[bytes], str]] | None = None
+        self._made: tuple[bytes, tuple[Sequence[bytes], str]] | None = None
 
     @property
     def websocket(self) -> bytes:
@@ -57,12 +57,13 @@ class Burst:
     def once(
         self, key: bytes, make: Callable[[], tuple[Sequence[bytes], str]]
     ) -> tuple[Sequence[bytes], str]:
-        """Blocks and the resume token behind them, made for the first connection with this key."""
-        if self._made is None:
-            self._made = {}
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        """Blocks and the resume token behind them, made once as long as no other key is asked for.
+
+        Of one key only: nobody bounds the ways to ask for a topic, and what is made lives as long as the burst.
+        """
+        if self._made is None or self._made[0] != key:
+            self._made = (key, make())
+        return self._made[1]
 
 
 def _deflated(frame: bytes) -> bytes:

@@ -6,7 +6,7 @@ bound is on the bytes of all logs of a tail together (`LogSpace`): the oldest fr
 Most cursors of a topic stand alike, at its end: what they read next is made once (`TopicLog.run`). A burst of several
 writes is several such runs, one behind the other, which every reader asks for: while a topic is fanned out all of them
 are kept (`sharing`), and afterwards a few, for readers that take them later. Beside the log that is at most
-the two forms of a `Burst`, and nothing that has left the log.
+the three forms of a `Burst`, and nothing that has left the log.
 """
 
 from __future__ import annotations
