@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.resources
 import random
 import resource
 import signal
@@ -209,6 +210,7 @@ class Service:
             explain=ExplainEndpoint(context, authentication),
             tickets=TicketsEndpoint(authentication, clock, self._metrics, limits.tickets_per_minute),
             status=StatusEndpoint(authentication, status, self._metrics),
+            openapi=importlib.resources.files("feedsvc").joinpath("openapi.yaml").read_bytes(),
         )
         app = build_app(routes, settings.allowed_origins, self._metrics, logs.report)
         self._server = FeedServer(_server_config(settings, limits, app))

@@ -30,7 +30,7 @@ from feedsvc.core.messages import (
 )
 from feedsvc.core.status import Status
 from feedsvc.core.tickets import IssuedTicket
-from feedsvc.openapi_routes import preflight, problems, status, ticket_parameter, tickets
+from feedsvc.openapi_routes import description, preflight, problems, status, ticket_parameter, tickets
 from feedsvc.openapi_sse import sse
 
 COMMAND = "python -m feedsvc.openapi"
@@ -74,6 +74,7 @@ def document() -> dict[str, Any]:
             "/healthz/startup": {"get": _health("startup", "MongoDB has answered for the first time.")},
             "/healthz/ready": {"get": _health("ready", "Connections are welcome. Fails while draining.")},
             "/metrics": {"get": _metrics()},
+            "/openapi.yaml": description(),
         },
         "components": {
             "securitySchemes": {
@@ -137,7 +138,11 @@ def errors_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-FILES = {"openapi.yaml": openapi_yaml, "docs/errors.md": errors_markdown}
+FILES = {
+    "openapi.yaml": openapi_yaml,
+    "feedsvc/openapi.yaml": openapi_yaml,  # what an installed package serves
+    "docs/errors.md": errors_markdown,
+}
 """Path from the root of the repository to what makes its content."""
 
 
@@ -164,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{path} is not up to date: run `{COMMAND}` and commit the result", file=sys.stderr)
         return 1 if stale else 0
     for path, make in FILES.items():
+        (options.root / path).parent.mkdir(parents=True, exist_ok=True)
         (options.root / path).write_text(make(), encoding="utf-8")
     return 0
 

@@ -121,6 +121,22 @@ def status() -> dict[str, Any]:
     }
 
 
+def description() -> dict[str, Any]:
+    """`/openapi.yaml`."""
+    return {
+        "get": {
+            "operationId": "openapi",
+            "summary": "This document.",
+            "responses": {
+                "200": {
+                    "description": "OpenAPI 3.1, with the frames of the feeds as schemas.",
+                    "content": {"application/yaml": {"schema": {"type": "string"}}},
+                }
+            },
+        }
+    }
+
+
 _STATUS = {
     "version": "1.0.0",
     "uptimeSeconds": 86_400,

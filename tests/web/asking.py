@@ -67,6 +67,7 @@ class Application:
                 self.authentication, world.clock, self.metrics, limits.tickets_per_minute
             ),
             status=StatusEndpoint(self.authentication, lambda: self.status(), self.metrics),
+            openapi=b"openapi: 3.1.0\n",
         )
         self.app = build_app(routes, frozenset({ORIGIN}), self.metrics, world.report)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)

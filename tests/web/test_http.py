@@ -47,6 +47,13 @@ async def test_a_request_without_an_upgrade_is_told_what_the_address_is_for() ->
         assert response.headers["upgrade"] == "websocket"
 
 
+async def test_the_description_is_served_to_anybody() -> None:
+    async with application() as asked:
+        response = await asked.request("GET", "/openapi.yaml", jwt=None)
+        assert (response.status_code, response.content) == (200, b"openapi: 3.1.0\n")
+        assert response.headers["content-type"] == "application/yaml"
+
+
 async def test_a_fault_of_ours_is_logged_and_tells_nothing_but_where() -> None:
     """The peer gets a reference, and the log what happened."""
     check = MemoryVerifier({"operator": claims(scopes="feedsvc:admin")})

@@ -48,7 +48,7 @@ class HealthProbe(Protocol):
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """What answers where. `exposition` returns the page of metrics and its content type."""
+    """What answers where. `exposition` returns the page of metrics and its content type, `openapi` is `openapi.yaml`."""
 
     feed: ASGIApp
     sse: ASGIApp
@@ -57,6 +57,7 @@ class Routes(msgspec.Struct, frozen=True):
     explain: Endpoint
     tickets: Endpoint
     status: Endpoint
+    openapi: bytes
 
 
 def build_app(
@@ -79,6 +80,9 @@ def build_app(
     async def exposition(request: Request) -> Response:
         body, content_type = routes.exposition()
         return Response(body, 200, {"Cache-Control": "no-store"}, content_type)
+
+    async def openapi(request: Request) -> Response:
+        return Response(routes.openapi, 200, {"Cache-Control": "no-cache"}, "application/yaml")
 
     async def status(request: Request) -> Response:
         return await routes.status(request)
@@ -127,6 +131,7 @@ def build_app(
             Route("/healthz/startup", healthz(routes.probe.startup)),
             Route("/healthz/ready", healthz(routes.probe.ready)),
             Route("/metrics", exposition),
+            Route("/openapi.yaml", openapi),
             WebSocketRoute(_ANY_OTHER, elsewhere),
         ],
         exception_handlers={404: no_route, 405: no_method, Exception: failed},
