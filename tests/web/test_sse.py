@@ -11,62 +11,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.types import ASGIApp
 
-from feedsvc.adapters.web.http import Health, Routes, build_app
-from feedsvc.adapters.web.sse import SseFeed
-from feedsvc.core.limits import Limits
 from feedsvc.core.messages import TopicRequest
 from feedsvc.core.stream_token import StreamPositions, StreamSealer, request_key
-from feedsvc.ports import NoMetrics
-from feedsvc.runtime.lifecycle import Lifecycle
-from tests.runtime.world import DATABASE, World, running, until
+from tests.runtime.world import DATABASE, until
 from tests.support.sse import Parser
-from tests.web.asking import KEY, authentication
+from tests.web.asking import KEY, Application, application
 
-ORIGIN = "https://app.example"
 SEALER = StreamSealer((KEY,))
-
-
-class NoProbe:
-    def live(self) -> Health:
-        return Health(ok=True, status="ok")
-
-    startup = ready = live
-
-
-class Web:
-    """The application of a world, and requests to it on no server at all."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.lifecycle = Lifecycle(lambda: 0.5)
-        self.feed = SseFeed(world.context, self.lifecycle, authentication(world, ORIGIN), SEALER)
-
-        async def unused(request: Any) -> Any:
-            raise AssertionError(request)
-
-        routes = Routes(
-            feed=unused,  # type: ignore[arg-type]
-            sse=self.feed,
-            probe=NoProbe(),
-            exposition=lambda: (b"", "text/plain"),
-            explain=unused,
-            tickets=unused,
-            status=unused,
-        )
-        self.app = build_app(routes, frozenset({ORIGIN}), NoMetrics(), world.report)
-
-    def request(
-        self, *topics: str, method: str = "GET", jwt: str | None = "alice", **parameters: str
-    ) -> Asking:
-        query = [*(("topic", json.dumps({"collection": topic})) for topic in topics), *parameters.items()]
-        return Asking(self, method, urlencode(query).encode(), jwt)
 
 
 class Asking:
     """One request: its answer as it comes, and an end when told."""
 
-    def __init__(self, web: Web, method: str, query: bytes, jwt: str | None) -> None:
+    def __init__(self, app: ASGIApp, method: str, query: bytes, jwt: str | None) -> None:
         self.sent: list[dict[str, Any]] = []
         self.room = asyncio.Event()
         self.room.set()
@@ -83,7 +42,7 @@ class Asking:
             "query_string": query,
             "headers": headers,
         }
-        self.task = asyncio.create_task(web.app(scope, self._receive, self._send))
+        self.task = asyncio.create_task(_called(app, scope, self._receive, self._send))
         self._asked = False
 
     async def _receive(self) -> dict[str, Any]:
@@ -125,11 +84,22 @@ class Asking:
         return self.status, found.get("code")
 
 
+async def _called(app: ASGIApp, *arguments: Any) -> None:
+    await app(*arguments)
+
+
+def request(
+    web: Application, *topics: str, method: str = "GET", jwt: str | None = "alice", **parameters: str
+) -> Asking:
+    query = [*(("topic", json.dumps({"collection": topic})) for topic in topics), *parameters.items()]
+    return Asking(web.app, method, urlencode(query).encode(), jwt)
+
+
 @asynccontextmanager
-async def serving(limits: Limits | None = None) -> AsyncIterator[Web]:
-    async with running(limits) as world:
+async def serving() -> AsyncIterator[Application]:
+    async with application() as web:
+        world = web.world
         world.oplog.create(DATABASE, "users")
-        web = Web(world)
         yield web
         assert not web.lifecycle.clients
         assert world.subscriptions() == world.hub.admission.connections == world.hub.admission.topics == 0
@@ -143,7 +113,7 @@ async def leave(asking: Asking) -> None:
 async def test_a_stream_lives_until_its_peer_is_gone() -> None:
     """And is told of in two lines of the log."""
     async with serving() as web:
-        asking = web.request("users")
+        asking = request(web, "users")
         await asking.until("live")
         assert len(web.lifecycle.clients) == 1
         web.world.oplog.insert(DATABASE, "users", {"_id": 1})
@@ -160,28 +130,28 @@ async def test_a_client_that_was_told_to_stop_gets_204() -> None:
     """Whatever else it asks for: an EventSource stops at it."""
     positions = StreamPositions(SEALER, "acme", [request_key(TopicRequest("users"))])
     async with serving() as web:
-        asking = web.request("users", resumeAfter=positions.token(ended=True))
+        asking = request(web, "users", resumeAfter=positions.token(ended=True))
         assert await asking.answered() == (204, None)
         assert asking.body == b""
         other = StreamPositions(SEALER, "globex", [b"12345678"]).token(ended=True)
-        assert await web.request("users", resumeAfter=other).answered() == (400, "token_invalid")
+        assert await request(web, "users", resumeAfter=other).answered() == (400, "token_invalid")
 
 
 @pytest.mark.parametrize("jwt", [None, "junk", "past", "expired"])
 async def test_credentials_are_asked_for_first(jwt: str | None) -> None:
     """401, also where the rest is wrong too."""
     async with serving() as web:
-        status, _ = await web.request("users", jwt=jwt).answered()
+        status, _ = await request(web, "users", jwt=jwt).answered()
         assert status == 401
         if jwt != "past":
-            assert (await web.request("nowhere", snapshot="x", jwt=jwt).answered())[0] == 401
+            assert (await request(web, "nowhere", snapshot="x", jwt=jwt).answered())[0] == 401
 
 
 async def test_other_methods_are_told_which_there_are() -> None:
     """HEAD too: what a GET would say is not known without a stream."""
     async with serving() as web:
         for method in ("HEAD", "PUT", "DELETE"):
-            asking = web.request("users", method=method)
+            asking = request(web, "users", method=method)
             assert await asking.answered() == (405, "method_not_allowed")
             allow = dict(asking.sent[0]["headers"])[b"allow"].decode()
             assert set(allow.replace(" ", "").split(",")) == {"GET", "POST", "OPTIONS"}
@@ -191,7 +161,7 @@ async def test_while_draining_nobody_is_let_in() -> None:
     """503 with a time to come back."""
     async with serving() as web:
         web.lifecycle.draining = True
-        asking = web.request("users")
+        asking = request(web, "users")
         assert await asking.answered() == (503, "going_away")
         assert b"retry-after" in dict(asking.sent[0]["headers"])
 
@@ -204,7 +174,7 @@ async def test_a_fault_of_ours_is_a_problem_with_a_reference(monkeypatch: pytest
 
     async with serving() as web:
         monkeypatch.setattr(web.world.hub, "resolve", broken)
-        asking = web.request("users")
+        asking = request(web, "users")
         assert await asking.answered() == (500, "internal")
         assert b"secret" not in asking.body
         (fields,) = [fields for name, fields in web.world.reports if name == "client.failed"]
@@ -214,7 +184,7 @@ async def test_a_fault_of_ours_is_a_problem_with_a_reference(monkeypatch: pytest
 async def test_a_close_ends_the_response_behind_what_was_written() -> None:
     """The application returns, though its peer says nothing more."""
     async with serving() as web:
-        asking = web.request("users")
+        asking = request(web, "users")
         await asking.until("live")
         (client,) = web.lifecycle.clients
         client.close("max_age")
@@ -232,7 +202,7 @@ async def test_cancelled_anywhere_it_gives_everything_back() -> None:
     """TRA-04: before the topics are resolved, before the first byte, in the middle of a send."""
     async with serving() as web:
         for rounds in range(12):
-            asking = web.request("users")
+            asking = request(web, "users")
             asking.room.clear()
             for _ in range(rounds):
                 await asyncio.sleep(0)
@@ -240,7 +210,7 @@ async def test_cancelled_anywhere_it_gives_everything_back() -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await asking.task
             assert not web.lifecycle.clients
-        asking = web.request("users")
+        asking = request(web, "users")
         await asking.until("live")
         await leave(asking)
 
@@ -248,7 +218,7 @@ async def test_cancelled_anywhere_it_gives_everything_back() -> None:
 async def test_a_peer_that_is_gone_while_the_first_byte_waits_gives_everything_back() -> None:
     """TRA-01: the writer is stuck, the reader is told."""
     async with serving() as web:
-        asking = web.request("users")
+        asking = request(web, "users")
         asking.room.clear()
         await until(lambda: web.world.subscriptions() == 1)
         await leave(asking)
