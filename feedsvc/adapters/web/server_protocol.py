@@ -84,6 +84,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     _carried = False
     _heard = False
     """Something came from the peer since the last ping."""
+    _owed_pong: bytes | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -170,8 +171,19 @@ class FeedProtocol(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        pong, self._owed_pong = self._owed_pong, None
+        if pong is not None and self.conn.state is State.OPEN and not self.transport.is_closing():
+            self.transport.write(pong)
         if self._carrier is not None:
             self._carrier.room_changed(True)
+
+    def handle_ping(self) -> None:
+        """Answered, but to a peer that does not read only once it does, and then the last one only (RFC 6455, section
+        5.5.3): whoever asks and never reads would fill the memory."""
+        if self.writable.is_set() or self.conn.state is not State.OPEN:
+            super().handle_ping()
+        elif pongs := self.conn.data_to_send():
+            self._owed_pong = pongs[-1]
 
     def shutdown(self) -> None:
         self._end(_SERVICE_RESTART)
