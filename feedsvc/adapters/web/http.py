@@ -48,7 +48,7 @@ class HealthProbe(Protocol):
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """What answers where. `exposition` returns the page of metrics and its content type, `openapi` is `openapi.yaml`."""
+    """What answers where. `exposition` returns the page of metrics and its content type, `openapi` is the file."""
 
     feed: ASGIApp
     sse: ASGIApp
