@@ -39,12 +39,19 @@ def two_services(synced_engine: Engine, tmp_path: Path) -> Iterator[list[Service
 
 
 async def drop_and_resume(
-    engine: Engine, services: list[Service], database: str, *, total: int, drops: int, kill_every_s: float
+    engine: Engine,
+    services: list[Service],
+    database: str,
+    *,
+    total: int,
+    drops: int,
+    kill_every_s: float,
+    reader_class: type[Reader] = Reader,
 ) -> None:
     number = seed()
     rng = random.Random(number)
     print(f"\nNUMBERS_SEED={number}")
-    reader = Reader(services, database, random.Random(rng.random()))
+    reader = reader_class(services, database, random.Random(rng.random()))
     started = time.monotonic()
     with Writer(engine.uri, database, 0, rng):
         pass

@@ -1,0 +1,77 @@
+"""Two instances, streams of server-sent events that are cut, instances that die (issue 2's must show 1 by
+`Last-Event-ID`)."""
+
+from __future__ import annotations
+
+import os
+
+import httpx
+import pytest
+
+from tests.faults.numbers import COLLECTION, Reader
+from tests.faults.test_two_instances import drop_and_resume, synced_engine, two_services
+from tests.support.engine import Engine
+from tests.support.service import Service
+from tests.support.sse import Stream, arguments, sse_url
+
+__all__ = ["synced_engine", "two_services"]
+
+SHORT = os.environ.get("VERIFY_SCALE") == "short"
+
+
+class StreamReader(Reader):
+    """The same reader over `/v1/sse`: it comes back with the last `id:` that it has read."""
+
+    async def _one_connection(self, service: Service, quota: int) -> None:
+        given = arguments(self.tenant, COLLECTION, last_event_id=self.token)
+        timeout = httpx.Timeout(5, read=self.silent_s)
+        try:
+            async with (
+                httpx.AsyncClient(trust_env=False, timeout=timeout) as client,
+                client.stream("GET", sse_url(service), **given) as response,
+            ):
+                if response.status_code != 200:
+                    assert response.status_code == 503, await response.aread()
+                    raise ConnectionError(response.status_code)
+                await self._listen(Stream(response), quota)
+        except (httpx.TransportError, EOFError) as error:
+            raise ConnectionError(repr(error)) from error
+
+    async def _listen(self, stream: Stream, quota: int) -> None:
+        while len(self.got) < self.total:
+            if quota <= 0 and self.token is not None:
+                self.drops += 1
+                return
+            quota -= self._take(await stream.receive(self.silent_s))
+            self.token = stream.last_event_id or self.token
+
+
+async def test_streams_that_are_cut_and_dying_instances_lose_nothing(
+    synced_engine: Engine, two_services: list[Service], fresh_database: str
+) -> None:
+    """Every number exactly once after dropping repeated `_id`s, in order, no resync."""
+    await drop_and_resume(
+        synced_engine,
+        two_services,
+        fresh_database,
+        total=500,
+        drops=15,
+        kill_every_s=2.0,
+        reader_class=StreamReader,
+    )
+
+
+@pytest.mark.verify
+async def test_twenty_thousand_numbers_and_two_hundred_cuts(
+    synced_engine: Engine, two_services: list[Service], fresh_database: str
+) -> None:
+    """The same at the size that the issue asks for."""
+    await drop_and_resume(
+        synced_engine,
+        two_services,
+        fresh_database,
+        total=4_000 if SHORT else 20_000,
+        drops=200,
+        kill_every_s=3.0,
+        reader_class=StreamReader,
+    )
