@@ -118,7 +118,11 @@ class _Held:
         self._report("connection.opened", {})
 
     def start(self, claims: Claims | None) -> None:
-        self._client.start(claims)
+        """Begin. After a fault of ours nobody would ever close the socket: it has no deadline yet."""
+        try:
+            self._client.start(claims)
+        except Exception as error:
+            self._failed("start", error)
         if self._lifecycle.draining:  # it began while this upgrade was checked
             self._client.close("going_away")
 
@@ -130,8 +134,7 @@ class _Held:
         try:
             self._client.receive(text)
         except Exception as error:
-            self._report("client.failed", {"what": "receive", "error": f"{type(error).__name__}: {error}"})
-            self._client.close("internal")
+            self._failed("receive", error)
 
     def ended(self, code: int, reason: str) -> None:
         """The socket is gone; `code` and `reason` are the peer's where this side did not close."""
@@ -142,6 +145,10 @@ class _Held:
         metrics.count("frames_sent", connection.frames_sent)
         metrics.count("bytes_sent", connection.bytes_sent)
         self._report("connection.closed", {"code": code, "reason": reason})
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self._report("client.failed", {"what": what, "error": f"{type(error).__name__}: {error}"})
+        self._client.close("internal")
 
     def _report(self, event: str, fields: Mapping[str, object]) -> None:
         self._context.report(event, {"connection": self._id, **fields})

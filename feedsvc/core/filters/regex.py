@@ -34,8 +34,9 @@ __all__ = [
 
 MAX_PATTERN_BYTES = 4096
 """Not more than a whole filter may have; MongoDB's bound is 32764."""
-_MEMORY_BYTES = 1 << 20
-"""RE2's budget for the program and the automaton of one pattern."""
+_MEMORY_BYTES = 1 << 19
+"""RE2's budget for the program and the automata of one pattern, which grow with the texts that it meets: 200 KB at most
+for each of the two. With half of it `[a-z]{300}1` would be simulated."""
 MAX_STEPS = 1 << 24
 """Bytes times instructions that one filter may search in one document: some 0.1 s, if every step is a simulated one."""
 _SMALL_PROGRAM = 14
