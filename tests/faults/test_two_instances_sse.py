@@ -46,26 +46,11 @@ class StreamReader(Reader):
             self.token = stream.last_event_id or self.token
 
 
+@pytest.mark.verify
 async def test_streams_that_are_cut_and_dying_instances_lose_nothing(
     synced_engine: Engine, two_services: list[Service], fresh_database: str
 ) -> None:
     """Every number exactly once after dropping repeated `_id`s, in order, no resync."""
-    await drop_and_resume(
-        synced_engine,
-        two_services,
-        fresh_database,
-        total=500,
-        drops=15,
-        kill_every_s=2.0,
-        reader_class=StreamReader,
-    )
-
-
-@pytest.mark.verify
-async def test_twenty_thousand_numbers_and_two_hundred_cuts(
-    synced_engine: Engine, two_services: list[Service], fresh_database: str
-) -> None:
-    """The same at the size that the issue asks for."""
     await drop_and_resume(
         synced_engine,
         two_services,
