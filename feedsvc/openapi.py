@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from feedsvc.core.errors import REGISTRY, ErrorEntry
+from feedsvc.core.errors import REGISTRY, ErrorEntry, close_action
 from feedsvc.core.explain import Explained, Refused
 from feedsvc.core.messages import (
     CLIENT_FRAMES,
@@ -126,10 +126,13 @@ def errors_markdown() -> str:
         "",
         "The range decides, so that a client also understands codes that are added later:",
         "",
-        "| range | what the client does |",
-        "|---|---|",
+        "| range | `action` of a `close` event | what the client does |",
+        "|---|---|---|",
     ]
-    lines += [f"| {codes.start}-{codes.stop - 1} | {action} |" for codes, action in _ACTIONS]
+    lines += [
+        f"| {codes.start}-{codes.stop - 1} | `{close_action(codes.start)}` | {action} |"
+        for codes, action in _ACTIONS
+    ]
     lines += [
         "",
         "Of the standard codes, 1002, 1003, 1007 and 1009 are mistakes of the client: do not reconnect. 1001, 1006,",

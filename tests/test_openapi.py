@@ -12,7 +12,7 @@ import yaml
 
 from feedsvc import openapi
 from feedsvc.core import errors
-from feedsvc.core.messages import CLIENT_FRAMES, SERVER_FRAMES, Frame
+from feedsvc.core.messages import CLIENT_FRAMES, SERVER_FRAMES, STREAM_FRAMES, Frame
 
 ROOT = Path(__file__).parent.parent
 
@@ -49,6 +49,14 @@ def test_every_frame_has_a_schema_and_belongs_to_a_direction(
     direction = schemas["ClientFrame" if frame in CLIENT_FRAMES else "ServerFrame"]
     assert {"$ref": f"#/components/schemas/{frame.__name__}"} in direction["oneOf"]
     assert frame.__struct_config__.tag in direction["discriminator"]["mapping"]
+
+
+@pytest.mark.parametrize("frame", [*SERVER_FRAMES, *STREAM_FRAMES], ids=lambda frame: frame.__name__)
+def test_every_event_of_a_stream_has_a_schema(document: dict[str, Any], frame: type[Frame]) -> None:
+    schemas = document["components"]["schemas"]
+    tag = frame.__struct_config__.tag
+    assert schemas[frame.__name__]["properties"]["type"] == {"enum": [tag]}
+    assert schemas["StreamFrame"]["discriminator"]["mapping"][tag] == f"#/components/schemas/{frame.__name__}"
 
 
 def test_every_reference_leads_to_a_schema(document: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedsvc.core.errors import REGISTRY, Refusal, close_code, problem
+from feedsvc.core.errors import REGISTRY, Refusal, close_action, close_code, problem
 
 CLOSE_CODES = {
     "bad_request": 4000,
@@ -72,6 +72,14 @@ def test_other_codes_never_close(code: str) -> None:
     """A code without a close code cannot close a socket by mistake."""
     with pytest.raises(ValueError, match=code):
         close_code(code)
+
+
+@pytest.mark.parametrize("code", [code for code in REGISTRY if code in CLOSE_CODES])
+def test_the_range_says_what_to_do(code: str) -> None:
+    """For machines: the same as the prose of section 8; what is none of ours is to come back."""
+    names = {40: "stop", 41: "authenticate", 42: "reconnect", 43: "wait"}
+    assert close_action(close_code(code)) == names[close_code(code) // 100]
+    assert close_action(1011) == "reconnect"
 
 
 def test_a_refusal_has_a_registered_code() -> None:
