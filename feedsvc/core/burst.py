@@ -25,12 +25,13 @@ _SYNC_FLUSH_TAIL_BYTES = 4
 
 
 class Burst:
-    """`frames`: whole text frames, UTF-8 JSON, in order. `size_bytes` is theirs, without headers."""
+    """`frames`: whole text frames, UTF-8 JSON, in order. `count` and `size_bytes` are theirs, without headers."""
 
-    __slots__ = ("_deflated", "_made", "_websocket", "frames", "size_bytes")
+    __slots__ = ("_deflated", "_made", "_websocket", "count", "frames", "size_bytes")
 
     def __init__(self, frames: Sequence[bytes]) -> None:
         self.frames = frames
+        self.count = len(frames)
         self.size_bytes = sum(map(len, frames))
         self._websocket: bytes | None = None
         self._deflated: bytes | None = None

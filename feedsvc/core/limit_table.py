@@ -331,7 +331,7 @@ LIMIT_TABLE: tuple[Limit, ...] = (
     Limit("catch_up_window_s", 0.05, "seconds", "Positions that ask within it share a catch-up tail."),
     Limit(
         "catch_up_gather_s",
-        2,
+        4,
         "seconds",
         "In a storm of reconnects a catch-up tail waits for more of them.",
     ),

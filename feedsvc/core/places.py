@@ -28,6 +28,7 @@ from feedsvc.core.positions import Position
 from feedsvc.core.ring import Found, NotFound
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
+from feedsvc.core.topic_log import Run, TopicLog
 
 _YIELD_EVERY = 16
 """Deliveries between two yields of a fan-out: about 0.1 ms."""
@@ -217,11 +218,14 @@ class Places:
                 return
             tail, logged = subscription.tail, subscription.logged
             assert tail is not None and logged is not None
-            if subscription.cursor < logged.log.start:
-                self.enqueue(subscription)
-                return
+            on_log = subscription.cursor >= logged.log.start
             if not outlet.writable:
-                self._note_place(subscription, tail, logged)
+                # Off the log it stays, too: a catch-up stream for a reader that takes nothing would only fill up.
+                if on_log:
+                    self._note_place(subscription, tail, logged)
+                return
+            if not on_log:
+                self.enqueue(subscription)
                 return
             if not subscription.went_live and not subscription.replaying:
                 self._go_live(subscription)
@@ -233,7 +237,7 @@ class Places:
             if run.loss is not None:
                 self.lose(subscription, run.loss)
                 continue
-            outlet.frames(subscription, run.burst)
+            outlet.frames(run.burst)
             subscription.cursor = run.ordinal
             subscription.at = subscription.told = run.position
             if subscription.place is Place.CATCHING:
@@ -245,7 +249,7 @@ class Places:
         """Pump every reader of a topic on the live tail. Who is live, has room and is told all by one write
         is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
         log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
-        write_bytes, live = self.limits.write_bytes, Place.LIVE
+        live, cursor, run = Place.LIVE, -1, None
         log.sharing = True
         try:
             for number, subscription in enumerate(list(logged.readers), 1):
@@ -254,20 +258,31 @@ class Places:
                     subscription.place is live
                     and subscription.went_live
                     and not subscription.closed
-                    and subscription.cursor >= log.start
                     and outlet.writable
-                    and (run := log.run(subscription.cursor, write_bytes)) is not None
-                    and run.last
-                    and run.loss is None
                 ):
-                    outlet.frames(subscription, run.burst)
-                    subscription.cursor, subscription.at, subscription.told = head_ordinal, head, run.position
+                    if subscription.cursor != cursor:
+                        cursor = subscription.cursor
+                        run = self._whole_run(log, cursor)
+                    if run is not None:
+                        outlet.frames(run.burst)
+                        subscription.cursor, subscription.at, subscription.told = (
+                            head_ordinal,
+                            head,
+                            run.position,
+                        )
+                    else:
+                        self.pump(subscription)
                 else:
                     self.pump(subscription)
                 if not number % _YIELD_EVERY:
                     yield
         finally:
             log.settle()
+
+    def _whole_run(self, log: TopicLog, cursor: int) -> Run | None:
+        """All that is in a log behind a cursor, where one write can tell it."""
+        run = log.run(cursor, self.limits.write_bytes) if cursor >= log.start else None
+        return run if run is not None and run.last and run.loss is None else None
 
     def _idle(self, subscription: Subscription, tail: Tail) -> None:
         subscription.cursor = tail.ring.head_ordinal

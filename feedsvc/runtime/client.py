@@ -27,6 +27,7 @@ from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
 
+_TIMER_GRAIN_S = 0.001
 _MAX_OWED_BYTES = 256 << 10
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
 
@@ -394,7 +395,8 @@ class Client:
 
     def _due(self) -> None:
         self._timer = None
-        now = self.now()
+        # A timer of uvloop may come early by less than a millisecond, again and again until it is time.
+        now = self.now() + _TIMER_GRAIN_S
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
         self._after(self._session.tick(now))

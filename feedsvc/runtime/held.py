@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 
 from feedsvc.core import messages
-from feedsvc.core.burst import Burst
 from feedsvc.core.messages import ExtendedTimestamp
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
@@ -22,11 +21,12 @@ if TYPE_CHECKING:
 class Held:
     """One subscription of a client; `subscription` is None until the hub has attached it."""
 
-    __slots__ = ("_client", "_connection", "_retry_after_s", "request", "subscription", "topic")
+    __slots__ = ("_client", "_connection", "_retry_after_s", "frames", "request", "subscription", "topic")
 
     def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
         self._client = client
         self._connection = client.connection
+        self.frames = client.connection.write_burst
         self.topic = topic
         self.request = request
         self.subscription: Subscription | None = None
@@ -58,9 +58,6 @@ class Held:
                 token=resume_token,
             )
         )
-
-    def frames(self, subscription: Subscription, burst: Burst) -> None:
-        self._connection.write_burst(burst)
 
     def live(self, subscription: Subscription) -> None:
         self._client.send(messages.Live(self.topic.topic_id))

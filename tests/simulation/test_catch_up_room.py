@@ -29,7 +29,7 @@ class _Outlet:
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
         self.taken.append(b"subscribed")
 
-    def frames(self, subscription: Subscription, burst: Burst) -> None:
+    def frames(self, burst: Burst) -> None:
         self.taken += burst.frames
 
     def live(self, subscription: Subscription) -> None:

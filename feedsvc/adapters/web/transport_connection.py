@@ -26,6 +26,7 @@ class TransportConnection:
         "_protocol",
         "_receive",
         "_shut",
+        "_write",
         "bytes_sent",
         "close_sent",
         "frames_sent",
@@ -39,6 +40,7 @@ class TransportConnection:
         self.close_sent: tuple[int, str] | None = None
         """Code and reason with which this side closed, None if it did not."""
         self._protocol = protocol
+        self._write = protocol.transport.write
         self._deflates = protocol.deflates
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
@@ -65,8 +67,8 @@ class TransportConnection:
 
     def write_burst(self, burst: Burst) -> None:
         if not self._shut:
-            self._protocol.transport.write(burst.deflated if self._deflates else burst.websocket)
-            self.frames_sent += len(burst.frames)
+            self._write(burst.deflated if self._deflates else burst.websocket)
+            self.frames_sent += burst.count
             self.bytes_sent += burst.size_bytes
 
     def on_room(self, callback: Callable[[], None]) -> None:
