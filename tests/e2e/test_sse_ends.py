@@ -151,18 +151,27 @@ async def test_a_jwt_that_expires_ends_its_stream_and_the_next_request(
 
 
 async def test_a_drain_tells_every_stream_and_ends_it(
-    start_service: StartService, fresh_database: str
+    start_service: StartService, database: Documents, fresh_database: str
 ) -> None:
-    """DEP-03: `goaway` with a time that EventSource takes as `retry:`, then `close` 4200 and the end."""
+    """DEP-03: `goaway` with a time that EventSource takes as `retry:`, then `close` 4200 and the end; one that does not
+    read is cut off, and holds up nobody."""
     service = start_service(drain="1")
-    async with stream_of(service, fresh_database, "orders") as stream:
-        await stream.live()
-        leaving = asyncio.create_task(asyncio.to_thread(service.stop))
-        await stream.to_the_end()
-        assert stream.types()[-2:] == ["goaway", "close"]
-        assert stream.parser.retry_ms == stream.seen[-2]["reconnectAfterMs"]
-        assert (stream.seen[-1]["code"], stream.seen[-1]["action"]) == (4200, "reconnect")
-        assert await leaving == 0
+    with SseSocket(service, fresh_database, "orders", buffer_bytes=4_096) as stalled:
+        await asyncio.to_thread(stalled.read_until, b"event: live")
+        async with stream_of(service, fresh_database, "orders") as stream:
+            await stream.live()
+            for number in range(40):
+                await asyncio.to_thread(database["orders"].insert_one, {"_id": number, "text": "x" * 200_000})
+            await stream.events(40)
+            began = time.monotonic()
+            leaving = asyncio.create_task(asyncio.to_thread(service.stop))
+            await stream.to_the_end()
+            assert stream.types()[-2:] == ["goaway", "close"]
+            assert stream.parser.retry_ms == stream.seen[-2]["reconnectAfterMs"]
+            assert (stream.seen[-1]["code"], stream.seen[-1]["action"]) == (4200, "reconnect")
+            assert await leaving == 0
+            assert time.monotonic() - began < 8
+    assert "Cancel" not in service.log()
 
 
 async def test_streams_that_age_in_turn_miss_nothing_between_them(
