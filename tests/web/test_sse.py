@@ -223,3 +223,40 @@ async def test_a_peer_that_is_gone_while_the_first_byte_waits_gives_everything_b
         await until(lambda: web.world.subscriptions() == 1)
         await leave(asking)
         assert asking.sent == []
+
+
+async def test_a_topic_that_means_something_else_now_is_resynced_and_one_that_was_added_is_not() -> None:
+    """The same request under other claims: without the digest in the token it would start now, without a word."""
+    async with serving() as web:
+        web.world.oplog.create(DATABASE, "mine", images=True)
+        asking = request(web, "mine")
+        await asking.until("live")
+        parser = Parser()
+        parser.feed(asking.body.decode())
+        await leave(asking)
+        again = request(web, "users", "mine", jwt="alice-of-b", resumeAfter=parser.last_event_id)
+        resync = await again.until("resync")
+        await until(lambda: again.types().count("live") == 2)
+        mine = next(event["topic"] for event in again.events if event.get("id") == "1")
+        assert (resync["topic"], resync["reason"]) == (mine, "topic_changed")
+        assert again.types().count("resync") == 1
+        await leave(again)
+
+
+async def test_a_snapshot_that_was_cut_is_given_anew_and_the_token_goes_on_behind_it() -> None:
+    """No id before `snapshotEnd`, so nothing is left out by a client that was cut in the middle of it."""
+    async with serving() as web:
+        web.world.oplog.create(DATABASE, "mine", images=True)
+        web.world.oplog.insert(DATABASE, "mine", {"_id": 1, "owner": "a"})
+        asking = request(web, "mine", snapshot="onResync")
+        await asking.until("live")
+        first = Parser()
+        first.feed(asking.body.decode())
+        await leave(asking)
+        other = request(web, "mine", snapshot="onResync", jwt="alice-of-b", resumeAfter=first.last_event_id)
+        await other.until("snapshotEnd")
+        ids = [last for _, _, last in Parser().feed(other.body.decode())]
+        before = other.types().index("snapshotEnd")
+        assert set(ids[:before]) == {first.last_event_id}
+        assert ids[before] != first.last_event_id
+        await leave(other)
