@@ -174,8 +174,11 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """The engine that the tests of one worker share; use `fresh_database` to keep apart."""
-    engine = Engine().start()
+    """The engine that the tests of one worker share; use `fresh_database` to keep apart.
+
+    Its oplog is short: it decodes all of it whenever a service asks for the newest entry, which is once a second.
+    """
+    engine = Engine(oplog_max_entries=4_000).start()
     yield engine
     engine.stop()
 
