@@ -74,15 +74,11 @@ class Placement:
         self._do(lambda: self._places.detach(subscription))
 
     def writable(self, subscription: Subscription) -> None:
-        """Its connection can take more: continue from the cursor."""
+        """Its connection can take more: continue from the cursor.
 
-        def act() -> None:
-            tail = subscription.tail
-            self._places.pump(subscription)
-            if tail is not None and not tail.is_live:
-                self._trim(tail)
-
-        self._do(act)
+        What nobody needs any more is trimmed by the next batch, or by `is_full`: to find the slowest is a look at all.
+        """
+        self._do(lambda: self._places.pump(subscription))
 
     def checkpoint(self, subscription: Subscription, tell: Callable[[Subscription, Position], None]) -> None:
         """Call `tell` with the tail's head if nothing before it is owed to this client and it was not told yet."""

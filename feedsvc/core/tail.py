@@ -211,6 +211,8 @@ class Tail:
 
     def trim(self, ring_records: int, log_bytes: int) -> None:
         """Rule 12: a catch-up tail keeps what its slowest located reader still needs; a live tail keeps its limits."""
+        if not self.is_live and not self.over(ring_records, log_bytes):
+            return
         keep_after = None if self.is_live else self.slowest_cursor()
         self.ring.trim(ring_records, keep_after)
         self.space.trim(log_bytes, keep_after)

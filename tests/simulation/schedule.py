@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from random import Random
 from unittest.mock import patch
 
-from feedsvc.core import ring, tokens, topic_log
+from feedsvc.core import resync_pace, ring, tokens, topic_log
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
-from feedsvc.runtime import backoff, client
+from feedsvc.runtime import backoff
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer
 from tests.simulation.memory import Memory, at_time
@@ -79,7 +79,7 @@ class Schedule:
         with ExitStack() as tuned:
             # A schedule fails more often in a minute than the waits between opens, which add up, are made for.
             tuned.enter_context(patch.object(backoff, "WAITS_S", (0.1, 0.3, 0.6)))
-            tuned.enter_context(patch.object(client, "_LONGEST_RETRY_MS", 1_000))
+            tuned.enter_context(patch.object(resync_pace, "_LONGEST_RETRY_MS", 1_000))
             # Now and then every resume token is too long and takes the digest form, and lists are compacted early.
             if rng.random() < 0.15:
                 tuned.enter_context(patch.object(tokens, "_MAX_PAYLOAD_BYTES", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, ChangeBody, Namespace
@@ -92,3 +93,22 @@ def test_a_tail_is_not_full_of_what_nobody_needs() -> None:
     assert waiting.place is Place.SKIPPING
     placement.detach(slowest)
     assert not placement.is_full(tail)
+
+
+def test_a_reader_that_takes_more_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a storm of reconnects ten thousand share a tail, and each of their sockets has room again many times: to find
+    the slowest each time took two milliseconds. Whether the tail may read on is asked once in a round."""
+    outlet = _Outlet(writable=False)
+    placement, tail, subscription = _full_tail(outlet)
+    asked: list[Tail] = []
+    slowest_cursor = Tail.slowest_cursor
+
+    def counted(self: Tail) -> int | None:
+        asked.append(self)
+        return slowest_cursor(self)
+
+    monkeypatch.setattr(Tail, "slowest_cursor", counted)
+    outlet.writable = True
+    placement.writable(subscription)
+    assert outlet.taken[-1] == b"event 15" and not asked
+    assert not placement.is_full(tail) and asked
