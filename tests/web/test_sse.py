@@ -10,14 +10,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from starlette.types import ASGIApp
 
+from feedsvc.core.limits import Limits
 from feedsvc.core.messages import TopicRequest
 from feedsvc.core.stream_token import StreamPositions, StreamSealer, request_key
 from tests.runtime.world import DATABASE, until
 from tests.support.sse import Parser
-from tests.web.asking import KEY, Application, application
+from tests.web.asking import KEY, ORIGIN, Application, application
 
 SEALER = StreamSealer((KEY,))
 
@@ -96,8 +98,8 @@ def request(
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Application]:
-    async with application() as web:
+async def serving(limits: Limits | None = None) -> AsyncIterator[Application]:
+    async with application(limits) as web:
         world = web.world
         world.oplog.create(DATABASE, "users")
         yield web
@@ -260,3 +262,31 @@ async def test_a_snapshot_that_was_cut_is_given_anew_and_the_token_goes_on_behin
         assert set(ids[:before]) == {first.last_event_id}
         assert ids[before] != first.last_event_id
         await leave(other)
+
+
+async def test_a_page_of_an_allowed_origin_may_send_the_header_of_a_reconnect() -> None:
+    """The preflight of a fetch with `Last-Event-ID` and a JWT."""
+    async with serving() as web:
+        asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "GET"}
+        answer = await web.request("OPTIONS", "/v1/sse", jwt=None, headers=asked)
+        assert answer.status_code == 204
+        assert answer.headers["access-control-allow-origin"] == ORIGIN
+        allowed = answer.headers["access-control-allow-headers"].lower().replace(" ", "").split(",")
+        assert {"authorization", "last-event-id", "content-type"} <= set(allowed)
+        assert {"GET", "POST"} <= set(
+            answer.headers["access-control-allow-methods"].replace(" ", "").split(",")
+        )
+
+
+async def test_a_tenant_that_asks_too_often_or_has_no_room_is_told_when_to_come_back() -> None:
+    """429 and `Retry-After`, before anything is resolved."""
+    async with serving(msgspec.structs.replace(Limits(), connections_per_tenant=1)) as web:
+        first = request(web, "users")
+        await first.until("live")
+        second = request(web, "users")
+        assert await second.answered() == (429, "tenant_quota")
+        assert int(dict(second.sent[0]["headers"])[b"retry-after"]) > 0
+        await leave(first)
+        third = request(web, "users")
+        await third.until("live")
+        await leave(third)
