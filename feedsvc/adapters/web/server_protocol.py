@@ -177,6 +177,11 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         if self._carrier is not None:
             self._carrier.room_changed(True)
 
+    def handle_cont(self, event: Frame) -> None:
+        """Without empty fragments: the bound on a message counts bytes, and they would be kept without end."""
+        if event.data or event.fin:
+            super().handle_cont(event)
+
     def handle_ping(self) -> None:
         """Answered, but to a peer that does not read only once it does, and then the last one only (RFC 6455, section
         5.5.3): whoever asks and never reads would fill the memory."""
