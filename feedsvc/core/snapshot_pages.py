@@ -15,13 +15,15 @@ from collections.abc import Callable
 import msgspec
 
 from feedsvc.core.changes import Document
+from feedsvc.core.filters.regex import TooMuchText
 from feedsvc.core.topics import Topic
 
 _END = b"]}"
 
 
 class SnapshotTooLarge(Exception):
-    """The snapshot passes a bound of the service, or one of its documents fits into no frame."""
+    """The snapshot passes a bound of the service, or one of its documents does: it fits into no frame, or has more text
+    than the filter may search."""
 
 
 class PageBounds(msgspec.Struct, frozen=True):
@@ -52,8 +54,11 @@ class SnapshotPages:
         self._read += 1
         if self._read > self._bounds.documents:
             raise SnapshotTooLarge(f"more than {self._bounds.documents} documents were read")
-        if not self._topic.matches(document):
-            return None
+        try:
+            if not self._topic.matches(document):
+                return None
+        except TooMuchText:
+            raise SnapshotTooLarge("a document has more text than the filter may search") from None
         encoded = self._encode_json(self._topic.projection.apply(document))
         full = None
         if self._documents and self._size_bytes + 1 + len(encoded) > self._bounds.page_bytes:

@@ -53,6 +53,14 @@ def test_documents_are_matched_and_projected_as_events_are() -> None:
     assert [page.documents for page in shown] == [[{"_id": 1, "v": 1}]]
 
 
+def test_a_document_with_more_text_than_the_filter_may_search_ends_the_snapshot() -> None:
+    """Nobody knows whether it belongs there, and the next attempt would end alike."""
+    given = pages(filter={"text": {"$regex": "a[ab]{30}c"}})
+    assert given.add({"_id": 1, "text": "x" * 1_000}) is None
+    with pytest.raises(SnapshotTooLarge):
+        given.add({"_id": 2, "text": "x" * (1 << 20)})
+
+
 def test_there_is_always_a_page_0() -> None:
     """It says that what came before does not count, so an empty snapshot has one, too."""
     assert [(page.page, page.documents) for page in read(pages())] == [(0, [])]
