@@ -14,7 +14,7 @@ from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.proxy import EngineProxy
-from tests.support.service import Client, Frame, Service, client_of, make_jwt
+from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Frame, Service, client_of, make_jwt
 
 WRITE_EVERY_S = 0.02
 
@@ -60,7 +60,11 @@ async def test_topics_beyond_the_budget_of_streams_are_refused_and_disturb_nobod
     """SRC-06: 50 clients of one topic, then 20 collections with a budget of 5 streams: MongoDB sees 5, the rest is told
     so, questions to MongoDB are answered as before, and what was live stays live."""
     with EngineProxy(engine.port) as proxy:
-        service = start_service(uri=proxy.uri, tail_scope="collection", max_tails="5")
+        policy = {
+            **ONE_DATABASE_PER_TENANT,
+            "collections": {"orders": {}, **{f"c{n}": {} for n in range(20)}},
+        }
+        service = start_service(uri=proxy.uri, policy=policy, tail_scope="collection", max_tails="5")
         async with contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client_of(service, fresh_database)) for _ in range(50)]
             await asyncio.gather(*(client.subscribe("orders") for client in clients))
