@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := feedsvc tests $(wildcard bench)
-# Two cores is what continuous integration gives.
-WORKERS ?= 2
+# Twice the two cores that continuous integration gives: many tests wait.
+WORKERS ?= 4
 # A place of several tests (one embedded database, say) is named with pytest.mark.xdist_group.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \

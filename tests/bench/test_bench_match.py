@@ -11,7 +11,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.xdist_group("bench")
+pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.verify]
 
 
 def test_every_case_has_a_sample_and_every_crowd_a_ratio(tmp_path: Path) -> None:

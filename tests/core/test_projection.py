@@ -309,6 +309,9 @@ def test_no_hidden_leaf_in_updates(
     with_names: bool,
 ) -> None:
     """Whatever help there is, a value of a description is shown only where the after-image shows it."""
+    assume(
+        not any(path.startswith(f"{above}.") for path in updated for above in updated)
+    )  # MongoDB names one of them
     numbers = iter(range(1000, 9999))
     before = _numbered(document, iter(range(10_000, 99_999)))
     update = description(_numbered(updated, numbers), removed)

@@ -157,7 +157,7 @@ async def everything_was_read(
 
 
 bounded = settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     # An example takes about two seconds: one that fails is shown as it is.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
