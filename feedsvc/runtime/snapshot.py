@@ -177,15 +177,14 @@ class Snapshots:
     # -- running ------------------------------------------------------------------------------------------
 
     async def _run(self, job: _Job) -> None:
-        delay_s = 0.0
         try:
             delay_s = await self._attempt(job)
         finally:
             job.task = None
             self._turns.free(job.topic.tenant)
-            if self._jobs.get(job.subscription) is job:
-                self._look_again(job, delay_s)
-            self._start_next()
+        if self._jobs.get(job.subscription) is job:
+            self._look_again(job, delay_s)
+        self._start_next()
 
     def _look_again(self, job: _Job, delay_s: float) -> None:
         """Behind an attempt: another one is owed, or will be (LOST), or that was it."""

@@ -34,6 +34,7 @@ _OPERATIONS = (
     ("update", "delete"),
 )
 _SHOWN = 200
+_ROUNDS = 5
 
 
 def run(seed: int, trace: list[str] | None = None) -> Figures:
@@ -55,16 +56,18 @@ def run(seed: int, trace: list[str] | None = None) -> Figures:
 
 
 def _abandon(loop: VirtualLoop) -> None:
-    """Cancel what a broken schedule left running."""
+    """Cancel what a broken schedule left running, and what that starts on its way out."""
     loop.rewind()
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:
+    for _ in range(_ROUNDS):
+        left = asyncio.all_tasks(loop)
+        if not left:
+            return
+        for task in left:
+            task.cancel()
         loop.run_until_complete(asyncio.wait(left, timeout=60.0))
-    for task in left:
-        if task.done() and not task.cancelled():
-            task.exception()
+        for task in left:
+            if task.done() and not task.cancelled():
+                task.exception()
 
 
 class Schedule:
