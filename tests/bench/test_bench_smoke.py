@@ -12,7 +12,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.xdist_group("bench")  # one run for all of them
+pytestmark = pytest.mark.verify  # it takes ten seconds and judges no figure
 
 
 @pytest.fixture(scope="module")

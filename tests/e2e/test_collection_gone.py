@@ -10,11 +10,15 @@ import pytest
 from tests.e2e.conftest import Documents, StartService, seed
 from tests.support.service import Client, Frame, Service, client_of
 
-wide_scopes = pytest.mark.parametrize("service", ["database", "deployment"], indirect=True)
+wide_scopes = pytest.mark.parametrize(
+    "service", [pytest.param("database", marks=pytest.mark.verify), "deployment"], indirect=True
+)
 """At scope `collection` the engine, unlike MongoDB, does not send a rename to the stream of its target."""
 
 
-@pytest.fixture(scope="module", params=["collection", "database", "deployment"])
+@pytest.fixture(
+    scope="module", params=["collection", pytest.param("database", marks=pytest.mark.verify), "deployment"]
+)
 def service(request: pytest.FixtureRequest, start_for_module: StartService) -> Service:
     return start_for_module(tail_scope=request.param)
 

@@ -42,7 +42,7 @@ def proxy(engine: Engine) -> Iterator[EngineProxy]:
         yield proxy
 
 
-@pytest.fixture(scope="module", params=["collection", "deployment"])
+@pytest.fixture(scope="module", params=[pytest.param("collection", marks=pytest.mark.verify), "deployment"])
 def service(
     request: pytest.FixtureRequest, proxy: EngineProxy, start_for_module: StartService
 ) -> Iterator[Service]:

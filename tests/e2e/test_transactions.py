@@ -15,7 +15,7 @@ KINDS = "abc"
 KIND_OF_EVENT = "abcabbcaac"
 
 
-@pytest.fixture(scope="module", params=["collection", "deployment"])
+@pytest.fixture(scope="module", params=[pytest.param("collection", marks=pytest.mark.verify), "deployment"])
 def service(request: pytest.FixtureRequest, start_for_module: StartService) -> Service:
     return start_for_module(tail_scope=request.param)
 

@@ -200,19 +200,6 @@ async def run_cases(
             group.create_task(lane())
 
 
-async def test_some_fail_points(tmp_path: Path, fresh_database: str) -> None:
-    """One at the open and one in the middle; `make verify` has all."""
-    await run_cases(
-        [
-            ("aggregate", 10107, "open"),
-            ("getMore", None, "middle"),
-        ],
-        2,
-        tmp_path,
-        fresh_database,
-    )
-
-
 @pytest.mark.verify
 async def test_all_fail_points(tmp_path: Path, fresh_database: str) -> None:
     """Codes x commands x moments; with VERIFY_SCALE=short every fourth."""

@@ -92,7 +92,7 @@ async def test_a_short_outage(how: str, tail_scope: str, tmp_path: Path, fresh_d
     await outage(6, how, tail_scope, tmp_path, fresh_database)
 
 
-@pytest.mark.parametrize("noop_heartbeat_s", [0, 1])
+@pytest.mark.parametrize("noop_heartbeat_s", [0, pytest.param(1, marks=pytest.mark.verify)])
 async def test_a_quiet_deployment_is_not_stalled(
     noop_heartbeat_s: int, tmp_path: Path, fresh_database: str
 ) -> None:

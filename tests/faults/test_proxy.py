@@ -164,6 +164,7 @@ async def through_faults_of_the_engine_link(
     )
 
 
+@pytest.mark.verify
 async def test_faults_between_service_and_engine_lose_nothing(
     synced_engine: Engine, tmp_path: Path, fresh_database: str
 ) -> None:

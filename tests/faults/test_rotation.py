@@ -153,6 +153,7 @@ async def answer_to(service: Service, key: IssuerKey, tenant: str, token: str | 
         return str(refused.response.status_code)
 
 
+@pytest.mark.verify
 async def test_keys_rotate_under_load(
     engine: Engine, key_server: KeyServer, tmp_path: Path, fresh_database: str
 ) -> None:
