@@ -121,10 +121,14 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         while not early.empty():  # from a peer that did not wait for the answer to its upgrade
             self.loop.call_soon(self._received_early, early.get_nowait())
         del self.scope, self.request, self.response
-        if self.read_paused:
+        # Behind those: a loop may read before it runs what is called soon, and the order would be lost.
+        self.loop.call_soon(self._read_on)
+        return True
+
+    def _read_on(self) -> None:
+        if self.read_paused and not self.transport.is_closing():
             self.read_paused = False
             self.transport.resume_reading()
-        return True
 
     def _received_early(self, message: Any) -> None:
         if self._carrier is not None:
