@@ -83,15 +83,11 @@ def test_each_sweep_of_growth_has_a_plot_and_its_floor_a_line_where_it_has_one_o
     assert lines["growth-subscribers.svg"] == lines["growth-document-bytes.svg"] == 2
 
 
-def test_the_documentation_shows_each_plot() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
-    measured = (
-        Summary("growth", case, "cpu_us_per_delivery", 5, (2.0, 1.0, 3.0))
-        for sweep in SWEEPS
-        for x in sweep.points
-        for case in {sweep.case(x), sweep.floor(x)}
-    )
-    assert sorted(re.findall(r"\(plots/(.+?)\)", page)) == sorted(name for name, _ in plots(measured))
+def test_the_documentation_shows_the_plots_that_are_there() -> None:
+    """No broken picture, and none that nobody shows."""
+    docs = Path(__file__).parents[2] / "docs"
+    shown = re.findall(r"\(plots/(.+?)\)", (docs / "performance.md").read_text())
+    assert sorted(shown) == sorted(path.name for path in docs.glob("plots/*.svg"))
 
 
 def test_a_sweep_that_was_not_measured_has_no_plot() -> None:
