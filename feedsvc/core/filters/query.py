@@ -23,33 +23,15 @@ for 2^n readings of a path with n numeric parts (n <= 8).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from bson.regex import Regex
-
-from feedsvc.core.filters.nodes import (
-    And,
-    AnyOf,
-    ElemMatch,
-    ElemMatchValue,
-    Equal,
-    Exists,
-    Mod,
-    Node,
-    Not,
-    Or,
-    Pattern,
-    Range,
-    Size,
-    Type,
-)
+from feedsvc.core.filters.nodes import And, Condition, ElemMatch, ElemMatchValue, Node, Not, Or, Pattern, Type
+from feedsvc.core.filters.spelling import Query, operators, opposite, short
 from feedsvc.core.filters.types import ALIASES
 from feedsvc.core.images import array_index
 from feedsvc.core.projection import Projection
 from feedsvc.core.projection_stage import Stage
 from feedsvc.core.topics import Topic
 
-Query = dict[str, Any]
 Shown = Callable[[str], bool]
 """Whether the server finds at a path what the filter finds there."""
 
@@ -89,40 +71,19 @@ def _negated(node: Node, shown: Shown, *, more: bool) -> Query | None:
         return {"$nor": inner["$or"]}
     if isinstance(node, (And, Not)):
         return {"$nor": [inner]}
-    test: Query = inner[node.path]
-    if isinstance(node, Equal) and not isinstance(node.value, Regex):
-        test = {"$ne": node.value}
-    elif isinstance(node, AnyOf):
-        test = {"$nin": test["$in"]}
-    elif isinstance(node, Exists):
-        test = {"$exists": False}
-    else:
-        test = {"$not": test}
-    return {node.path: test}
+    return {node.path: opposite(node, inner[node.path])}
 
 
-def _test(node: Node, *, more: bool) -> Query | None:
-    """The operators of a test."""
-    if isinstance(node, Equal):
-        return {"$eq": node.value}
-    if isinstance(node, AnyOf):
-        return {"$in": list(node.values)}
-    if isinstance(node, Range):
-        return {node.operator: node.value}
-    if isinstance(node, Exists):
-        return {"$exists": True}
-    if isinstance(node, Type):
-        return None if more and not _INDISTINCT_CODES.isdisjoint(node.codes) else {"$type": list(node.codes)}
-    if isinstance(node, Mod):
-        return {"$mod": [node.divisor, node.remainder]}
-    if isinstance(node, Size):
-        return {"$size": node.size}
+def _test(node: Condition, *, more: bool) -> Query | None:
+    """The operators of a test, where the server can be asked for it."""
+    if isinstance(node, Type) and more and not _INDISTINCT_CODES.isdisjoint(node.codes):
+        return None
     if isinstance(node, ElemMatch):
         inner = _written(node.clause, _whole, more=more)
         return None if inner is None or _is_logical(inner) else {"$elemMatch": _flat(inner)}
-    if isinstance(node, ElemMatchValue) and _is_exact(node.clause):
-        return {"$elemMatch": node.operators}
-    return None
+    if isinstance(node, Pattern) or (isinstance(node, ElemMatchValue) and not _is_exact(node.clause)):
+        return None
+    return operators(node)
 
 
 def _is_logical(query: Query) -> bool:
@@ -161,8 +122,8 @@ def _flat(query: Query) -> Query:
     for key, value in query.items():
         if key in ("$and", "$or", "$nor"):
             value = [_flat(clause) for clause in value]
-        elif value.keys() == {"$eq"} and not isinstance(value["$eq"], Regex):
-            value = value["$eq"]
+        else:
+            value = short(value)
         flat[key] = value
     return flat
 

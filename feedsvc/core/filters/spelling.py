@@ -48,17 +48,23 @@ def _query(node: Node) -> Query:
     if isinstance(node, Or):
         return {"$or": [_query(clause) for clause in _in_order(node.clauses)]}
     if not isinstance(node, Not):
-        return {node.path: _short(_operators(node))}
+        return {node.path: short(operators(_sorted(node)))}
     clause = node.clause
     if isinstance(clause, Or):
         return {"$nor": [_query(each) for each in _in_order(clause.clauses)]}
     if isinstance(clause, (And, Not)):
         return {"$nor": [_query(clause)]}
-    return {clause.path: _opposite(clause)}
+    return {clause.path: opposite(clause, operators(_sorted(clause)))}
 
 
 def _in_order(clauses: Iterable[Node]) -> list[Node]:
     return sorted(clauses, key=canonical_bytes)
+
+
+def _sorted(node: Condition) -> Condition:
+    if not isinstance(node, AnyOf):
+        return node
+    return AnyOf(node.path, tuple(sorted(node.values, key=lambda value: canonical_bytes(Equal("", value)))))
 
 
 def _side_by_side(queries: Iterable[Query]) -> Query:
@@ -85,11 +91,12 @@ def _is_operators(value: object) -> TypeGuard[Query]:
     return isinstance(value, dict) and bool(value) and all(name[:1] == "$" for name in value)
 
 
-def _operators(node: Condition) -> Query:
+def operators(node: Condition) -> Query:
+    """The operators of a test, without its path."""
     if isinstance(node, Equal):
         return {"$eq": node.value}
     if isinstance(node, AnyOf):
-        return {"$in": sorted(node.values, key=lambda value: canonical_bytes(Equal("", value)))}
+        return {"$in": list(node.values)}
     if isinstance(node, Range):
         return {node.operator: node.value}
     if isinstance(node, Exists):
@@ -108,19 +115,19 @@ def _operators(node: Condition) -> Query:
     return {"$elemMatch": node.operators}
 
 
-def _opposite(node: Condition) -> Query:
-    operators = _operators(node)
+def opposite(node: Condition, test: Query) -> Query:
+    """What is true where `test`, as `operators` or a part of it writes `node`, is not."""
     if isinstance(node, Equal) and not isinstance(node.value, Regex):
         return {"$ne": node.value}
     if isinstance(node, AnyOf):
-        return {"$nin": operators["$in"]}
+        return {"$nin": test["$in"]}
     if isinstance(node, Exists):
         return {"$exists": False}
-    return {"$not": operators}
+    return {"$not": test}
 
 
-def _short(operators: Query) -> Any:
+def short(test: Query) -> Any:
     """Equality as a literal; a `Regex` would become a pattern."""
-    if operators.keys() == {"$eq"} and not isinstance(operators["$eq"], Regex):
-        return operators["$eq"]
-    return operators
+    if test.keys() == {"$eq"} and not isinstance(test["$eq"], Regex):
+        return test["$eq"]
+    return test
