@@ -3,7 +3,7 @@
 `write` only queues; one task per connection hands frames to `send`, which waits while the transport is full. So the
 queue is the transport's buffer as the runtime sees it: over the high-water mark `writable` is False, and the callback
 runs when it has drained to half of it. A close waits for what was written before: how long a peer may hold that up is
-the server's affair. `SseConnection` is the same with other messages: it overrides `_deliver` and `_finish`.
+the server's affair. `EventStream` is the same with other messages: it overrides `_deliver` and `_finish`.
 """
 
 from __future__ import annotations

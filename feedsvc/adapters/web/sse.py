@@ -2,12 +2,7 @@
 
 Everything that can be refused is refused before the first byte, as a problem document: credentials, parameters, the
 token to resume after, each topic, the quotas. From then on the stream is a client like any other; `SseConnection`
-writes what it is sent. Three things end it:
-
-* this side closes: the `close` event leaves behind what was written before it, then the response and its socket end; a
-  reader that takes nothing for `ABORT_AFTER_S` is cut off;
-* the peer ends its side, or resets: `receive` says so;
-* the peer vanishes: the kernel's acknowledgements stop (`peer_watch.py`).
+writes what it is sent, until `StreamResponse` ends.
 
 A client that is gone before the first byte is noticed at the latest when its topics are resolved, which is bounded;
 what it held is given back in one place, a `finally` that is entered before anything is taken.
@@ -15,8 +10,6 @@ what it held is given back in one place, a `finally` that is entered before anyt
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import secrets
 from collections.abc import Mapping
 
@@ -25,13 +18,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from feedsvc.adapters.web.authentication import Authentication
-from feedsvc.adapters.web.http_protocol import FeedHttpProtocol, http_protocol_of
+from feedsvc.adapters.web.event_stream import RETRY_MS
 from feedsvc.adapters.web.pace import Pace
-from feedsvc.adapters.web.peer_watch import PeerWatch
 from feedsvc.adapters.web.problems import problem_response
-from feedsvc.adapters.web.server_protocol import ABORT_AFTER_S
-from feedsvc.adapters.web.sse_connection import RETRY_MS, SseConnection
+from feedsvc.adapters.web.sse_connection import SseConnection
 from feedsvc.adapters.web.sse_request import stream_request
+from feedsvc.adapters.web.stream_response import GONE, StreamResponse
 from feedsvc.core.errors import Refusal
 from feedsvc.core.stream_plan import StreamPlan
 from feedsvc.core.stream_token import StreamSealer
@@ -39,8 +31,6 @@ from feedsvc.ports import Claims
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.lifecycle import Lifecycle
 from feedsvc.runtime.sse_client import SseClient
-
-_GONE = (1005, "")
 
 
 class SseFeed:
@@ -95,11 +85,10 @@ class _Stream:
         self._lifecycle = lifecycle
         self._plan = plan
         self._id = secrets.token_urlsafe(9)
-        self._protocol: FeedHttpProtocol | None = http_protocol_of(scope)
-        self._abort_timer: asyncio.TimerHandle | None = None
+        self._response = StreamResponse(scope, limits.high_water_bytes, limits.peer_timeout_s, self._vanished)
         retry_ms = int(RETRY_MS * (0.5 + context.random()))
         self._connection = SseConnection(
-            send, limits.high_water_bytes, plan.positions, retry_ms, self._closing
+            send, limits.high_water_bytes, plan.positions, retry_ms, self._response.closing
         )
         self._client = SseClient(context, self._connection, self._id, lifecycle.remove)
 
@@ -110,13 +99,12 @@ class _Stream:
         try:
             await self._begin(claims)
             begun = True
-            await self._until_gone(receive)
+            await self._response.until_gone(self._connection, receive)
         finally:
             client.transport_closed()
             if begun:
                 self._ended()
-            if self._abort_timer is not None:
-                self._abort_timer.cancel()
+            self._response.ended()
 
     async def _begin(self, claims: Claims) -> None:
         try:
@@ -132,41 +120,12 @@ class _Stream:
         if self._lifecycle.draining:  # it began while the topics were resolved
             self._client.close("going_away")
 
-    async def _until_gone(self, receive: Receive) -> None:
-        """Write until the response is over or the peer is."""
-        protocol, watch = self._protocol, None
-        if protocol is not None:
-            limits = self._context.hub.limits
-            if not protocol.begin_stream(limits.high_water_bytes):
-                return
-            watch = PeerWatch(protocol.transport, limits.peer_timeout_s, self._vanished)
-        writer = asyncio.get_running_loop().create_task(self._connection.run(), name="writer")
-        try:
-            while (await receive())["type"] != "http.disconnect":
-                pass  # what a request without a body may carry is nobody's
-        finally:
-            if watch is not None:
-                watch.stop()
-            writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await writer
-
-    def _closing(self) -> None:
-        """This side closed. What is written waits for a reader, but not for ever."""
-        if self._protocol is not None:
-            self._abort_timer = asyncio.get_running_loop().call_later(ABORT_AFTER_S, self._abort)
-
     def _vanished(self) -> None:
         self._client.close("pong_timeout")
-        self._abort()
-
-    def _abort(self) -> None:
-        if self._protocol is not None:
-            self._protocol.transport.abort()
 
     def _ended(self) -> None:
         connection, metrics = self._connection, self._context.metrics
-        code, reason = connection.close_sent or _GONE
+        code, reason = connection.close_sent or GONE
         metrics.count("closes", code=str(code))
         metrics.count("frames_sent", connection.frames_sent)
         metrics.count("bytes_sent", connection.bytes_sent)

@@ -1,44 +1,31 @@
 """`ports.Connection` as a stream of server-sent events: the frames of the protocol, each a block of text.
 
-Queue, bounds and writer are those of `AsgiConnection`; here a frame becomes its block when it is written, so that the
-`id:` of a block covers what stands before it in the stream and never what is still in a topic's log. What has piled up
-leaves in one `send`. No library with a queue of its own stands between: a reader that stops fills the transport, then
-this queue up to its mark, and then the cursors stay where they are.
+A frame becomes its block when it is written, so that the `id:` of a block covers what stands before it in the stream
+and never what is still in a topic's log. Where a reader stops and the queue is full the cursors stay where they are.
 
-The response begins with a block without data. Its `id:` holds the positions at which the topics start, so that a client
-that is cut off before the first event comes back to the same place; `retry:` is the time of EventSource's reconnects. A
-`goaway` sets that time too, which spreads clients that know nothing of the protocol. The end is an event `close`; where
-the client shall not come back (4000-4099) its `id:` says so, and the next request with it gets 204, which is how an
-EventSource is told to stop (WHATWG HTML, section 9.2.3).
+The `id:` before all events holds the positions at which the topics start, so that a client that is cut off before the
+first event comes back to the same place. A `goaway` sets `retry:` too, which spreads clients that know nothing of the
+protocol. Where the client shall not come back (4000-4099) the `id:` of `close` says so, and the next request with it
+gets 204, which is how an EventSource is told to stop (WHATWG HTML, section 9.2.3).
 
 A stream of one topic shares its blocks with all streams of that topic that stand alike, as WebSockets share frames.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from starlette.types import Send
 
-from feedsvc.adapters.web.asgi_connection import AsgiConnection
-from feedsvc.core import messages, server_sent
+from feedsvc.adapters.web.event_stream import EventStream
+from feedsvc.core import server_sent
 from feedsvc.core.burst import Burst
-from feedsvc.core.errors import close_action
+from feedsvc.core.errors import CloseAction
 from feedsvc.core.stream_token import StreamPositions
 
-RETRY_MS = 2_000
-"""Half of it at the least, by the connection's jitter: after a cut not all come back at once."""
 
-HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-)
-
-
-class SseConnection(AsgiConnection):
-    """`positions`: those that the client came with. `closing` is called once, when this side closes."""
+class SseConnection(EventStream):
+    """`positions`: those that the client came with."""
 
     def __init__(
         self,
@@ -48,11 +35,9 @@ class SseConnection(AsgiConnection):
         retry_ms: int,
         closing: Callable[[], None],
     ) -> None:
-        super().__init__(send, high_water_bytes)
+        super().__init__(send, high_water_bytes, retry_ms, closing)
         self._positions = positions
         self._started = False
-        self._retry_ms = retry_ms
-        self._closed = closing
         self._topics: dict[str, int] = {}
         """Topic id to index, as `subscribed` told it."""
 
@@ -70,31 +55,12 @@ class SseConnection(AsgiConnection):
         self._positions.moved(0, resume_token)
         super().write(blocks)
 
-    def close(self, code: int, reason: str = "") -> None:
-        if self.close_sent is None:
-            super().close(code, reason)
-            self._closed()
-
-    async def run(self) -> None:
+    def _first_id(self) -> str | None:
         self._started = True
-        first = server_sent.prelude(self._positions.start_token(), self._retry_ms)
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-        await self._send({"type": "http.response.body", "body": first, "more_body": True})
-        await super().run()
+        return self._positions.start_token()
 
-    async def _deliver(self, frames: deque[bytes]) -> None:
-        """Hand over all of the queue."""
-        count, body = len(frames), b"".join(frames)
-        frames.clear()
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
-        self._delivered(count, len(body))
-
-    async def _finish(self, code: int, reason: str) -> None:
-        action = close_action(code)
-        frame = messages.encode(messages.Close(code, action, reason))
-        stream_token = self._positions.token(ended=True) if action == "stop" else None
-        body = server_sent.block("close", frame, stream_token)
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+    def _last_id(self, action: CloseAction) -> str | None:
+        return self._positions.token(ended=True) if action == "stop" else None
 
     def _block(self, frame: bytes) -> bytes:
         said = server_sent.said(frame)
