@@ -10,7 +10,7 @@ SOURCES := feedsvc tests $(wildcard bench)
 WORKERS ?= 4
 # A place of several tests (one embedded database, say) is named with pytest.mark.xdist_group.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
-COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet
 
 .PHONY: help install demo test check format verify bench lock clean
@@ -51,8 +51,9 @@ bench: $(STAMP) ## measure
 	$(BIN)/python -m bench
 
 lock: $(STAMP) ## resolve pyproject.toml anew into the lock files; UPGRADE=--upgrade takes newer versions
-	$(COMPILE) $(UPGRADE) -o requirements.lock
-	$(COMPILE) $(UPGRADE) --all-extras -o requirements-dev.lock
+	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements.lock
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o requirements-dev.lock
+	$(COMPILE) $(UPGRADE) --group pyproject.toml:build -o requirements-build.lock
 
 clean: ## remove everything that these verbs made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
