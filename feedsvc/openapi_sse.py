@@ -11,7 +11,8 @@ _LIMITS = Limits()
 _CODES = (
     *("auth_invalid", "auth_expired", "auth_in_url", "bad_request", "forbidden", "source_unavailable"),
     *("unknown_collection", "filter_invalid", "filter_unsupported", "images_required", "already_subscribed"),
-    *("token_invalid", "topic_limit", "snapshot_unavailable", "tenant_quota", "rate_limited", "going_away"),
+    *("token_invalid", "subscription_limit", "topic_limit", "snapshot_unavailable"),
+    *("tenant_quota", "rate_limited", "going_away"),
     "internal",
 )
 _TOPIC = {"collection": "orders", "filter": {"status": "open"}}

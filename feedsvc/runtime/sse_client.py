@@ -31,6 +31,9 @@ class SseClient(Client):
 
     async def begin(self, claims: Claims, requests: Sequence[Subscribe], resume: Resume) -> None:
         """Write `welcome` and attach all topics. Raises `Refusal`; then call `transport_closed`."""
+        limit = self.hub.limits.subscriptions_per_connection
+        if len(requests) > limit:
+            raise Refusal("subscription_limit", f"a connection holds at most {limit} subscriptions")
         principal = self.admitted(claims)
         resolving = (self._resolved(principal, request, resume) for request in requests)
         places = await asyncio.gather(*resolving, return_exceptions=True)

@@ -639,6 +639,15 @@ def test_frames_that_wait_are_bounded_by_their_size_together() -> None:
     assert (close.code, close.reason) == (4301, '{"retryAfterMs":5000}')
 
 
+def test_frames_that_wait_are_bounded_by_their_number() -> None:
+    """Those of the table: 256 wait, the next closes with a time to come back."""
+    session = Session("c", "feedsvc/test", Limits(), now=0.0, jitter=0.5)
+    session.verifying()
+    for _ in range(256):
+        assert session.receive("{}", 0.0) == []
+    assert session.receive("{}", 0.0) == [Close(4301, '{"retryAfterMs":5000}')]
+
+
 def test_frames_that_were_handled_no_longer_count_as_waiting() -> None:
     """The bound is on what waits now, not on what ever waited."""
     limits = Limits(pending_bytes=40)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from typing import Any
 
+import httpx
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.e2e.conftest import Documents, StartService
 from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Service, client_of, make_jwt
+from tests.support.sse import refused, sse_url, stream_of
 
 POLICY = {
     **ONE_DATABASE_PER_TENANT,
@@ -190,6 +193,89 @@ async def test_a_peer_that_answers_no_ping_is_let_go(
             while "feedsvc_connections 0.0" not in service.get("/metrics")[1].splitlines():
                 await asyncio.to_thread(service.get, "/healthz/live")
         client.socket.transport.abort()
+
+
+LONG = "x" * 4_096
+DEEP: Any = 1
+for _ in range(10):
+    DEEP = {"a": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "code"),
+    [
+        ({"filter": {"a": LONG}}, {}, "filter_invalid"),
+        ({"filter": DEEP}, {}, "filter_invalid"),
+        ({"filter": {"a": {"$in": list(range(201))}}}, {}, "filter_invalid"),
+        ({"fields": {LONG: 1}}, {}, "bad_request"),
+        ({}, {"resumeAfter": "A" * 1_025}, "token_invalid"),
+    ],
+    ids=["filter_bytes", "filter_depth", "filter_in_values", "fields", "resume_token_chars"],
+)
+async def test_what_is_too_long_for_a_request_is_refused_alike_on_both_transports(
+    service: Service, fresh_database: str, topic: dict[str, Any], more: dict[str, str], code: str
+) -> None:
+    """An error with the id on a connection that stays; a problem document and no stream."""
+    async with client_of(service, fresh_database) as client:
+        await client.send(
+            {"type": "subscribe", "id": "x", "topic": {"collection": "orders", **topic}, **more}
+        )
+        error = await client.until("error")
+        assert (error["id"], error["code"], error["retryable"]) == ("x", code, False)
+        await client.subscribe("orders")
+    answer = await refused(service, fresh_database, {"collection": "orders", **topic}, **more)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+async def test_a_jwt_over_8_kib_is_refused_before_it_is_read(service: Service, fresh_database: str) -> None:
+    """In a frame: the connection stays, with the rights that it has. In the header of a stream: 401."""
+    jwt = make_jwt(fresh_database, filler="x" * 8_000)
+    async with client_of(service, fresh_database) as client:
+        await client.send({"type": "auth", "jwt": jwt})
+        error = await client.until("error")
+        assert error["code"] == "auth_invalid"
+        assert "8192" in error["message"]
+        await client.subscribe("orders")
+    async with httpx.AsyncClient(trust_env=False) as http:
+        bearer = {"Authorization": f"Bearer {jwt}"}
+        answer = await http.get(sse_url(service), headers=bearer, params={"topic": '{"collection":"orders"}'})
+    assert (answer.status_code, answer.json()["code"]) == (401, "auth_invalid")
+
+
+async def test_a_tenants_quotas_are_told_before_a_stream_begins(
+    service: Service, fresh_database: str
+) -> None:
+    """429 with `Retry-After` where waiting helps, and as many streams as connections; another tenant is not
+    concerned."""
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(4):
+            topics = [
+                {"collection": "orders", "filter": {"n": 2 * number + each}}
+                for each in range(2 if number < 3 else 1)
+            ]
+            await stack.enter_async_context(stream_of(service, fresh_database, *topics))
+        answer = await refused(service, fresh_database, "orders")
+        assert (answer.status_code, answer.json()["code"]) == (429, "tenant_quota")
+        assert int(answer.headers["retry-after"]) > 0
+        async with stream_of(service, f"{fresh_database}x", "orders") as other:
+            await other.live()
+    async with asyncio.timeout(10):
+        while "\nfeedsvc_connections 0.0\n" not in (await asyncio.to_thread(service.get, "/metrics"))[1]:
+            pass
+    topics = [{"collection": "orders", "filter": {"n": number}} for number in range(6)]
+    answer = await refused(service, fresh_database, *topics)
+    assert (answer.status_code, answer.json()["code"]) == (429, "subscription_limit")
+    async with (
+        stream_of(service, fresh_database, *topics[:5]),
+        client_of(service, fresh_database) as client,
+    ):
+        for number in range(10, 13):
+            await client.subscribe("orders", filter={"n": number})
+        answer = await refused(service, fresh_database, "orders")
+        assert (answer.status_code, answer.json()["code"]) == (429, "topic_limit")
+        assert answer.json()["retryable"] is True
+        assert await error_code(client, "more", "orders", filter={"n": 13}) == "topic_limit"
 
 
 async def test_an_upgrade_with_a_huge_header_is_refused(service: Service, fresh_database: str) -> None:

@@ -103,6 +103,20 @@ async def test_a_tenant_without_room_is_told_when_to_come_back() -> None:
         assert caught.value.retry_after_ms
 
 
+async def test_a_stream_holds_no_more_subscriptions_than_any_connection() -> None:
+    """Where the policy allows fewer than a stream may name."""
+    async with streaming(msgspec.structs.replace(Limits(), subscriptions_per_connection=1)) as (
+        world,
+        stream,
+    ):
+        with pytest.raises(Refusal) as caught:
+            await stream.begin(subscribes("users", "orders"))
+        assert caught.value.code == "subscription_limit"
+        stream.client.transport_closed()
+        assert world.hub.admission.connections == world.subscriptions() == 0
+        await Stream(world).begin(subscribes("users"))
+
+
 async def test_a_drain_that_began_meanwhile_refuses() -> None:
     """The client was closed while its topics were resolved: it gets a status, not half a stream."""
     async with streaming() as (world, stream):
