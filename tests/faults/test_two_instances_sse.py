@@ -12,7 +12,7 @@ from tests.faults.numbers import COLLECTION, Reader
 from tests.faults.test_two_instances import drop_and_resume, synced_engine, two_services
 from tests.support.engine import Engine
 from tests.support.service import Service
-from tests.support.sse import Stream, arguments, sse_url
+from tests.support.sse import Stream, arguments
 
 __all__ = ["synced_engine", "two_services"]
 
@@ -28,7 +28,7 @@ class StreamReader(Reader):
         try:
             async with (
                 httpx.AsyncClient(trust_env=False, timeout=timeout) as client,
-                client.stream("GET", sse_url(service), **given) as response,
+                client.stream("GET", self._url(service), **given) as response,
             ):
                 if response.status_code != 200:
                     assert response.status_code == 503, await response.aread()
@@ -36,6 +36,9 @@ class StreamReader(Reader):
                 await self._listen(Stream(response), quota)
         except (httpx.TransportError, EOFError) as error:
             raise ConnectionError(repr(error)) from error
+
+    def _url(self, service: Service) -> str:
+        return f"http://127.0.0.1:{self.port_of(service)}/v1/sse"
 
     async def _listen(self, stream: Stream, quota: int) -> None:
         while len(self.got) < self.total:

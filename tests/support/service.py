@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import jwt as pyjwt
 import yaml
@@ -53,6 +53,15 @@ def make_jwt(
     now = time.time()
     payload = {"tenant": tenant, "sub": sub, "iat": int(now), "exp": now + ttl_s, **claims}
     return pyjwt.encode(payload, key, algorithm=algorithm)
+
+
+class Address(Protocol):
+    """Where clients go: a service, or a proxy in front of some."""
+
+    port: int
+
+    @property
+    def url(self) -> str: ...
 
 
 class Service:
@@ -252,7 +261,7 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def client_of(service: Service, tenant: str, **claims: Any) -> AsyncIterator[Client]:
+async def client_of(service: Address, tenant: str, **claims: Any) -> AsyncIterator[Client]:
     """A connected, authenticated client."""
     headers = {"Authorization": f"Bearer {make_jwt(tenant, **claims)}"}
     async with connect(service.url, additional_headers=headers, max_size=None, proxy=None) as socket:

@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from feedsvc.core.messages import SERVER_FRAMES, STREAM_FRAMES
-from tests.support.service import FRAME_TIMEOUT_S, Service, make_jwt
+from tests.support.service import FRAME_TIMEOUT_S, Address, make_jwt
 
 Frame = dict[str, Any]
 
@@ -172,7 +172,7 @@ def arguments(
 
 @contextlib.asynccontextmanager
 async def stream_of(
-    service: Service, tenant: str, *topics: Any, last_event_id: str | None = None, **parameters: str
+    service: Address, tenant: str, *topics: Any, last_event_id: str | None = None, **parameters: str
 ) -> AsyncIterator[Stream]:
     """An open stream by GET, cut at the end of the block."""
     given = arguments(tenant, *topics, last_event_id=last_event_id, **parameters)
@@ -181,7 +181,7 @@ async def stream_of(
 
 
 @contextlib.asynccontextmanager
-async def opened(service: Service, method: str, **given: Any) -> AsyncIterator[Stream]:
+async def opened(service: Address, method: str, **given: Any) -> AsyncIterator[Stream]:
     async with (
         httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(30)) as client,
         client.stream(method, sse_url(service), **given) as response,
@@ -192,7 +192,7 @@ async def opened(service: Service, method: str, **given: Any) -> AsyncIterator[S
         yield Stream(response)
 
 
-async def refused(service: Service, tenant: str, *topics: Any, **more: Any) -> httpx.Response:
+async def refused(service: Address, tenant: str, *topics: Any, **more: Any) -> httpx.Response:
     """The answer to a GET that begins no stream."""
     given = arguments(tenant, *topics, **more)
     async with (
@@ -204,5 +204,5 @@ async def refused(service: Service, tenant: str, *topics: Any, **more: Any) -> h
         return response
 
 
-def sse_url(service: Service) -> str:
+def sse_url(service: Address) -> str:
     return f"http://127.0.0.1:{service.port}/v1/sse"
