@@ -29,6 +29,7 @@ from feedsvc.adapters.mongo.driver import MongoSource
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
+from feedsvc.adapters.telemetry.recent_errors import RecentErrors
 from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
@@ -36,6 +37,7 @@ from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from feedsvc.adapters.web.sse import SseFeed
 from feedsvc.adapters.web.status import StatusEndpoint
+from feedsvc.adapters.web.status_streams import StatusStreams
 from feedsvc.adapters.web.tickets import TicketsEndpoint
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
@@ -46,6 +48,7 @@ from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.lifecycle import Lifecycle
 from feedsvc.runtime.status import StatusReport
+from feedsvc.runtime.tail import Report
 from feedsvc.settings import Settings
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -118,7 +121,7 @@ class FeedServer(uvicorn.Server):
         yield
 
 
-def make_verifier(settings: Settings, clock: SystemClock, metrics: Metrics) -> Verifier:
+def make_verifier(settings: Settings, clock: SystemClock, metrics: Metrics, report: Report) -> Verifier:
     jwt, limits = settings.jwt, settings.limits
 
     def verifier_of(key: JwtKey) -> JwtVerifier:
@@ -142,7 +145,7 @@ def make_verifier(settings: Settings, clock: SystemClock, metrics: Metrics) -> V
         limits=limits,
         clock_monotonic=clock.monotonic,
         algorithms=jwt.algorithms,
-        report=logs.report,
+        report=report,
         metrics=metrics,
     )
 
@@ -161,6 +164,8 @@ class Service:
             # A quiet stream must answer more often than its silence is taken for a stall.
             await_s=min(1.0, limits.stall_after_s / 2),
         )
+        errors = RecentErrors(logs.report, clock.wall)
+        self._report = errors.report
         self._metrics = PrometheusMetrics(__version__)
         self._metrics.on_scrape(self._measure)
         self._lifecycle = Lifecycle(random.random)
@@ -178,15 +183,15 @@ class Service:
             self._source,
             clock,
             self._metrics,
-            logs.report,
+            self._report,
         )
-        self._verifier = make_verifier(settings, clock, self._metrics)
+        self._verifier = make_verifier(settings, clock, self._metrics, self._report)
         context = ClientContext(
             hub=self._hub,
             verifier=self._verifier,
             clock=clock,
             metrics=self._metrics,
-            report=logs.report,
+            report=self._report,
             random=random.random,
             server=f"feedsvc/{__version__}",
         )
@@ -201,7 +206,10 @@ class Service:
         )
         feed = WebSocketFeed(context, self._lifecycle, authentication, limits.high_water_bytes)
         probe = Probe(self._hub, self._lifecycle, needs_source=settings.ready_needs_source)
-        status = StatusReport(self._hub, self._lifecycle, clock, self._metrics.totals, __version__)
+        status = StatusReport(
+            self._hub, self._lifecycle, clock, self._metrics.totals, errors.latest, __version__
+        )
+        self._status_streams = StatusStreams(status, limits, clock, random.random, self._report)
         routes = Routes(
             feed=feed,
             sse=SseFeed(context, self._lifecycle, authentication, StreamSealer(token_keys)),
@@ -209,10 +217,10 @@ class Service:
             exposition=self._metrics.render,
             explain=ExplainEndpoint(context, authentication),
             tickets=TicketsEndpoint(authentication, clock, self._metrics, limits.tickets_per_minute),
-            status=StatusEndpoint(authentication, status, self._metrics),
+            status=StatusEndpoint(authentication, self._status_streams, self._metrics),
             openapi=importlib.resources.files("feedsvc").joinpath("openapi.yaml").read_bytes(),
         )
-        app = build_app(routes, settings.allowed_origins, self._metrics, logs.report)
+        app = build_app(routes, settings.allowed_origins, self._metrics, self._report)
         self._server = FeedServer(_server_config(settings, limits, app))
 
     async def run(self) -> int:
@@ -233,6 +241,7 @@ class Service:
             if not serving.done():
                 logs.report("service.draining", {"clients": len(self._lifecycle.clients)})
                 await self._drain(signals)
+                self._status_streams.close()
                 self._server.should_exit = True
             await serving
         except CannotListen:
@@ -264,6 +273,7 @@ class Service:
         feeds = list(hub.feeds.values())
         metrics.gauge("connections", hub.admission.connections)
         metrics.gauge("waiting_sockets", hub.admission.waiting)
+        metrics.gauge("status_streams", len(self._status_streams))
         metrics.gauge("topics", hub.admission.topics)
         metrics.gauge("snapshots_running", hub.snapshots.running)
         metrics.gauge("snapshots_waiting", hub.snapshots.waiting)

@@ -1,7 +1,7 @@
 """The answer of `GET /v1/status`: how this process is, for operators (protocol.md section 10).
 
-Names and counts, and nothing that anybody wrote into a document, a filter or a JWT. Of a failure it says the kind: what
-MongoDB or the driver said about it is in the log. Counts since the start are those of `/metrics`.
+Names and counts, and nothing that anybody wrote into a document, a filter or a JWT. Of a failure it says the kind, and
+what the service itself words about it: the rest is in the log. Counts since the start are those of `/metrics`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from feedsvc.core.changes import ScopeLevel
 
 MOST_TENANTS = 20
+MOST_ERRORS = 20
 
 
 class ScopeStatus(msgspec.Struct, frozen=True):
@@ -55,11 +56,37 @@ class OplogStatus(msgspec.Struct, rename="camel", frozen=True):
     window_seconds_with_images: int | None
 
 
+class OldestPosition(msgspec.Struct, rename="camel", frozen=True):
+    """The position that is nearest to the end of the oplog, of those that connected clients hold.
+
+    `ageSeconds`: how far it is behind the newest entry. `windowSeconds`: how far the oplog, and for an exact topic its
+    images, reach back. `usedRatio` is their quotient: a reconnect resumes below 1, and ends in a resync from there on.
+    Both are null where the oplog may not be read.
+    """
+
+    age_seconds: int
+    window_seconds: int | None
+    used_ratio: float | None
+
+
+class RecentError(msgspec.Struct, rename="camel", frozen=True):
+    """A warning or an error as it was logged. `event`: the log's stable name. `kind`: that of the failure, null where
+    there is none. `text`: what the service itself says about it; empty where it might quote somebody."""
+
+    at_ms: int
+    event: str
+    kind: str | None
+    scope: ScopeStatus | None
+    text: str
+
+
 class Status(msgspec.Struct, rename="camel", frozen=True):
     """`waiting`: sockets without credentials, resumes that wait for a catch-up tail, snapshots that wait for a turn.
 
     `tenants`: those with the most connections, at most 20 of `tenantCount`. `sourceError`: the kind of failure of the
-    last question to MongoDB, null where it was answered.
+    last question to MongoDB, null where it was answered. `closes`: by WebSocket close code, those that
+    occurred. `catchUpsOpened`: change streams that were opened for clients that had been away or were slow.
+    `oldestPosition`: null where no client holds a position. `recentErrors`: the last ones first, at most 20.
     """
 
     version: str
@@ -76,7 +103,11 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
     tails: list[TailStatus]
     resyncs: dict[str, int]
     tail_errors: dict[str, int]
+    closes: dict[str, int]
+    catch_ups_opened: int
     oplog: OplogStatus
+    oldest_position: OldestPosition | None
+    recent_errors: list[RecentError]
     tenant_count: int
     tenants: list[TenantStatus]
 

@@ -6,6 +6,7 @@ One feed per tail scope (a collection, a database, or the deployment), however m
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -25,6 +26,7 @@ from feedsvc.core.places import PlacementLimits
 from feedsvc.core.policy import Grant, Policy
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.session import Principal
+from feedsvc.core.status import OldestPosition
 from feedsvc.core.subscription import Outlet, Subscription
 from feedsvc.core.tokens import TokenInvalidError, TokenSealer
 from feedsvc.core.topics import Topic, effective_topic
@@ -34,6 +36,7 @@ from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
 from feedsvc.runtime.image_modes import ImageModes
+from feedsvc.runtime.oldest import oldest_position
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
 from feedsvc.runtime.tail_room import TailRoom
@@ -203,6 +206,12 @@ class Hub:
         if window is None:
             return None
         return window.seconds_with_images if exact else window.seconds
+
+    def oldest_position(self) -> OldestPosition | None:
+        """See `runtime.oldest`: linear in subscriptions."""
+        placements = [feed.placement for feed in self.feeds.values()]
+        subscriptions = itertools.chain.from_iterable(each.all_subscriptions() for each in placements)
+        return oldest_position(subscriptions, self.deployment.pulse.window, self._clock.wall())
 
     def stalled(self, topic: Topic) -> bool:
         return self._scope(topic) in self._stalled

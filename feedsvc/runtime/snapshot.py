@@ -202,7 +202,8 @@ class Snapshots:
             self._give_up(job, "too_large", error)
         except SourceError as error:
             self._count("failed")
-            self._report("snapshot.failed", {"topic": job.topic.topic_id, "error": str(error)})
+            fields = {"topic": job.topic.topic_id, "error": f"{type(error).__name__}: {error}"}
+            self._report("snapshot.failed", fields)
             return job.backoff.after(error, self._clock.monotonic())
         except Exception as error:
             self._give_up(job, "broken", error)

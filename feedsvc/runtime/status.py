@@ -1,14 +1,16 @@
-"""What `GET /v1/status` tells, gathered when it is asked: linear in tails and tenants, not in clients."""
+"""What `GET /v1/status` tells, gathered when it is asked: linear in tails and tenants, and in subscriptions for the one
+figure of `runtime.oldest`."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from feedsvc.core.status import (
     MOST_TENANTS,
     OplogStatus,
+    RecentError,
     ScopeStatus,
     Status,
     TailStatus,
@@ -24,13 +26,22 @@ Totals = Callable[[str], Mapping[str, int]]
 
 
 class StatusReport:
-    """Create it at the start: uptime counts from there."""
+    """Create it at the start: uptime counts from there. `errors` returns the last warnings and errors of the log."""
 
-    def __init__(self, hub: Hub, lifecycle: Lifecycle, clock: Clock, totals: Totals, version: str) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        lifecycle: Lifecycle,
+        clock: Clock,
+        totals: Totals,
+        errors: Callable[[], Sequence[RecentError]],
+        version: str,
+    ) -> None:
         self._hub = hub
         self._lifecycle = lifecycle
         self._clock = clock
         self._totals = totals
+        self._errors = errors
         self._version = version
         self._started = clock.monotonic()
 
@@ -53,7 +64,11 @@ class StatusReport:
             tails=tails,
             resyncs=dict(self._totals("resyncs")),
             tail_errors=dict(self._totals("tail_errors")),
+            closes={code: count for code, count in self._totals("closes").items() if count},
+            catch_ups_opened=sum(self._totals("catch_ups_opened").values()),
             oplog=OplogStatus(hub.window_seconds(), hub.window_seconds(exact=True)),
+            oldest_position=hub.oldest_position(),
+            recent_errors=list(self._errors()),
             tenant_count=len(tenants),
             tenants=[
                 TenantStatus(tenant, connections, topics)

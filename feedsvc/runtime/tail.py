@@ -154,6 +154,10 @@ def _is_gone(change: Change) -> bool:
     return change.operation in COLLECTION_GONE_OPERATIONS
 
 
+def _named(scope: TailScope, error: Exception) -> dict[str, object]:
+    return {"scope": scope, "error": f"{type(error).__name__}: {error}"}
+
+
 class Doubt:
     """Which event could not be read the last time, named by the position before it."""
 
@@ -287,23 +291,21 @@ class CatchUpReader:
                 return
             except EventUnavailable as error:
                 if self._doubt.is_new(error, self._start if self._tail is None else self._tail.head):
-                    readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
+                    readers.report("catch_up.failed", _named(readers.scope, error))
                     await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
                     continue
                 self._backoff.given_up(error)
                 await self._give_up(error)
                 return
             except SourceError as error:
-                readers.report("catch_up.failed", {"scope": readers.scope, "error": str(error)})
+                readers.report("catch_up.failed", _named(readers.scope, error))
                 if self._tail is not None:
                     async with readers.lock:
                         readers.placement.catch_up_failed(self._tail)
                 await readers.pause(self._backoff.given_up(error))
                 return
             except Exception as error:
-                readers.report(
-                    "catch_up.broken", {"scope": readers.scope, "error": f"{type(error).__name__}: {error}"}
-                )
+                readers.report("catch_up.broken", _named(readers.scope, error))
                 self._backoff.given_up(error)
                 await self._give_up(error)
                 return
@@ -315,6 +317,7 @@ class CatchUpReader:
             self._start = self._tail.head
         stream = await readers.source.open(readers.scope, self._start)
         opened, answered = readers.clock.monotonic(), False
+        readers.metrics.count("catch_ups_opened", level=readers.scope.level)
         try:
             if self._tail is None:
                 async with readers.lock:

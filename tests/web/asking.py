@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
+from feedsvc.adapters.telemetry.recent_errors import RecentErrors
 from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.sse import SseFeed
 from feedsvc.adapters.web.status import StatusEndpoint
+from feedsvc.adapters.web.status_streams import StatusStreams
 from feedsvc.adapters.web.tickets import TicketsEndpoint
 from feedsvc.adapters.web.ws import WebSocketFeed
 from feedsvc.core.limits import Limits
@@ -55,8 +57,14 @@ class Application:
         self.metrics = PrometheusMetrics("1.2.3", strict=True)
         self.lifecycle = Lifecycle(lambda: 0.0)
         self.authentication = authentication(world, ORIGIN, keys=keys)
-        self.status = StatusReport(world.hub, self.lifecycle, world.clock, self.metrics.totals, "1.2.3")
+        self.errors = RecentErrors(world.report, world.clock.wall)
+        self.status = StatusReport(
+            world.hub, self.lifecycle, world.clock, self.metrics.totals, self.errors.latest, "1.2.3"
+        )
         context, limits = world.context, world.hub.limits
+        self.status_streams = StatusStreams(
+            lambda: self.status(), limits, world.clock, lambda: 0.0, world.report
+        )
         routes = Routes(
             feed=WebSocketFeed(context, self.lifecycle, self.authentication, limits.high_water_bytes),
             sse=SseFeed(context, self.lifecycle, self.authentication, StreamSealer((KEY,))),
@@ -66,7 +74,7 @@ class Application:
             tickets=TicketsEndpoint(
                 self.authentication, world.clock, self.metrics, limits.tickets_per_minute
             ),
-            status=StatusEndpoint(self.authentication, lambda: self.status(), self.metrics),
+            status=StatusEndpoint(self.authentication, self.status_streams, self.metrics),
             openapi=b"openapi: 3.1.0\n",
         )
         self.app = build_app(routes, frozenset({ORIGIN}), self.metrics, world.report)

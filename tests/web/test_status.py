@@ -98,9 +98,26 @@ async def test_counts_since_the_start_are_those_of_the_metrics() -> None:
     async with application(check=VERIFIER) as asked:
         asked.metrics.count("resyncs", 3, reason="overflow")
         asked.metrics.count("tail_errors", kind="SourceUnavailable")
+        asked.metrics.count("closes", 2, code="4201")
+        asked.metrics.count("catch_ups_opened", 4, level="collection")
+        asked.metrics.count("catch_ups_opened", level="deployment")
         found = await status(asked)
+        assert (found.closes, found.catch_ups_opened) == ({"4201": 2}, 5)
         assert found.resyncs["overflow"] == 3 and sum(found.resyncs.values()) == 3
         assert found.tail_errors["SourceUnavailable"] == 1
+
+
+async def test_the_oldest_position_and_the_last_errors_are_told() -> None:
+    async with application(check=VERIFIER) as asked:
+        assert (await status(asked)).oldest_position is None
+        peer = await asked.world.signed_in("alice")
+        await peer.subscribed("users")
+        asked.errors.report("tail.failed", {"error": "SourceUnavailable: no answer"})
+        found = await status(asked)
+        assert found.oldest_position == asked.world.hub.oldest_position() is not None
+        assert [(error.event, error.kind, error.text) for error in found.recent_errors] == [
+            ("tail.failed", "SourceUnavailable", "no answer")
+        ]
 
 
 async def test_a_drain_shows() -> None:

@@ -73,6 +73,11 @@ _TABLE = (
     ),
     _counter("live_tails_lost", "Live tails that lost their position; their subscriptions got resync."),
     _counter(
+        "catch_ups_opened",
+        "Change streams opened for positions that live tails no longer have, by tail scope.",
+        level=SCOPE_LEVELS,
+    ),
+    _counter(
         "catch_up_tails_lost", "Catch-up tails that could not be served, by reason.", reason=RESYNC_REASONS
     ),
     _gauge("tails", "Open live tails."),
@@ -88,6 +93,7 @@ _TABLE = (
     # To clients
     _gauge("connections", "Authenticated connections."),
     _gauge("waiting_sockets", "Sockets that have not shown credentials yet."),
+    _gauge("status_streams", "Open event streams of /v1/status; they are no connections."),
     _gauge("subscriptions", "Subscriptions of all connections."),
     _gauge("topics", "Distinct topics with a subscription."),
     _counter("auth_refused", "Refused credentials, by error code.", code=CODES),
