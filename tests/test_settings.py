@@ -19,6 +19,7 @@ from feedsvc.settings import (
     SettingsError,
     check_report,
     load_settings,
+    read_settings,
     variables_table,
 )
 from feedsvc.settings.variables import VARIABLES
@@ -446,6 +447,48 @@ def test_check_report() -> None:
 def test_unfit_policy_files(content: bytes, reason: str) -> None:
     """Whatever the file holds, there is a problem that says why, and no traceback."""
     assert any(reason in problem for problem in policy_problems(content))
+
+
+def test_a_problem_of_the_policy_names_its_line() -> None:
+    """Also where a key has dots in it, in a list, and where the place is the file itself."""
+    content = b"""
+tenant: {claim: t, database: shop}
+collections:
+  orders: {filter: {a.b: {$where: 1}}}
+  a.b:
+    fields: {x: 1, y: 0}
+    allowPartial: perhaps
+  lines:
+    filter:
+      $or:
+        - {a: 1}
+        - {b: {$near: 1}}
+limit: {}
+"""
+    found = sorted(policy_problems(content))
+    lines = {
+        problem.split(": ")[1] if problem.startswith("line ") else problem.split(": ")[0]: problem
+        for problem in found
+    }
+    assert {place: problem.split(":")[0] for place, problem in lines.items()} == {
+        "collections.orders.filter.a.b.$where": "line 4",
+        "collections.a.b.fields": "line 6",
+        "collections.a.b.allowPartial": "line 7",
+        "collections.lines.filter.$or.1.b.$near": "line 12",
+        "policy": "policy",
+    }, found
+
+
+def test_a_part_with_a_problem_does_not_take_the_others_away() -> None:
+    """What `doctor` goes on with where something else is wrong."""
+    wrong = {"FEEDSVC_POLICY": "shared.yaml", "FEEDSVC_TOKEN_KEYS": "x", "FEEDSVC_PORT": "x"}
+    reading = read_settings(GOOD | wrong, read_file=read_file)
+    assert reading.settings is None and reading.token_keys is None
+    assert reading.mongodb_uri == Secret(URI) and reading.policy is not None and reading.jwt is not None
+    assert [part for part, _ in reading.problems] == ["service", "token_keys"]
+    assert {part for part, _ in reading.warnings} == {"policy", "jwt"}
+    empty = read_settings({}, read_file=read_file)
+    assert [empty.mongodb_uri, empty.policy, empty.jwt, empty.token_keys] == [None] * 4
 
 
 def test_files_are_read_from_disk(tmp_path: Path) -> None:

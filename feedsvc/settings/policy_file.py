@@ -21,8 +21,12 @@ def parse_policy_file(content: bytes) -> Policy:
     if len(content) > MAX_BYTES:
         raise PolicyError([f"the file is larger than {MAX_BYTES} bytes"])
     try:
-        data = yaml.load(content.decode("utf-8"), _StrictLoader)  # noqa: S506 - a subclass of SafeLoader
-        return Policy.parse(data)
+        text = content.decode("utf-8")
+        data = yaml.load(text, _StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+        try:
+            return Policy.parse(data)
+        except PolicyError as error:
+            raise PolicyError(_with_lines(text, error.problems)) from None
     except UnicodeDecodeError:
         raise PolicyError(["the file is not UTF-8"]) from None
     except yaml.MarkedYAMLError as error:
@@ -35,6 +39,32 @@ def parse_policy_file(content: bytes) -> Policy:
         raise PolicyError(["the file is not YAML"]) from None
     except RecursionError:
         raise PolicyError(["the file is nested too deeply"]) from None
+
+
+def _with_lines(text: str, problems: list[str]) -> list[str]:
+    """The problems, each with the line of the deepest key that its place (`collections.orders.filter: ...`) names."""
+    root = yaml.compose(text, _StrictLoader)
+    return [
+        problem if (line := _line_of(root, problem.partition(": ")[0])) is None else f"line {line}: {problem}"
+        for problem in problems
+    ]
+
+
+def _line_of(node: yaml.Node | None, place: str) -> int | None:
+    line: int | None = None
+    while place:
+        children: list[tuple[str, yaml.Node, yaml.Node]] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [(key.value, key, value) for key, value in node.value if isinstance(key.value, str)]
+        elif isinstance(node, yaml.SequenceNode):
+            children = [(str(index), value, value) for index, value in enumerate(node.value)]
+        # A key may hold dots itself: the longest that fits is meant.
+        fitting = [child for child in children if f"{place}.".startswith(f"{child[0]}.")]
+        if not fitting:
+            break
+        name, key, node = max(fitting, key=lambda child: len(child[0]))
+        line, place = key.start_mark.line + 1, place[len(name) + 1 :]
+    return line
 
 
 class _StrictLoader(yaml.SafeLoader):
