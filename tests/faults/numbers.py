@@ -12,7 +12,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,7 @@ class Reader:
     silent_s: float = _SILENT_S
     outages: bool = False
     doubled: bool = False
+    topic: Mapping[str, Any] = field(default_factory=lambda: {"collection": COLLECTION})
     total: int = 0
     ends: Counter[int] = field(default_factory=Counter)
     """HTTP status of refused upgrades, and close codes (1006 for none)."""
@@ -146,7 +147,7 @@ class Reader:
         async with connect(
             url, additional_headers=headers, proxy=None, open_timeout=5, close_timeout=1
         ) as socket:
-            request: dict[str, Any] = {"type": "subscribe", "id": "n", "topic": {"collection": COLLECTION}}
+            request: dict[str, Any] = {"type": "subscribe", "id": "n", "topic": self.topic}
             if self.token is not None:
                 request["resumeAfter"] = self.token
             await socket.send(json.dumps(request))

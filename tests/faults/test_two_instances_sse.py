@@ -8,7 +8,7 @@ import os
 import httpx
 import pytest
 
-from tests.faults.numbers import COLLECTION, Reader
+from tests.faults.numbers import Reader
 from tests.faults.test_two_instances import drop_and_resume, synced_engine, two_services
 from tests.support.engine import Engine
 from tests.support.service import Service
@@ -23,7 +23,7 @@ class StreamReader(Reader):
     """The same reader over `/v1/sse`: it comes back with the last `id:` that it has read."""
 
     async def _one_connection(self, service: Service, quota: int) -> None:
-        given = arguments(self.tenant, COLLECTION, last_event_id=self.token)
+        given = arguments(self.tenant, self.topic, last_event_id=self.token)
         timeout = httpx.Timeout(5, read=self.silent_s)
         try:
             async with (
