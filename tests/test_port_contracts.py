@@ -7,173 +7,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
-from websockets.client import ClientProtocol
-from websockets.frames import Frame, Opcode
-from websockets.protocol import State
-from websockets.uri import parse_uri
 
 from feedsvc.adapters.jwt import JwtKey, JwtVerifier, sign_development_jwt
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
-from feedsvc.adapters.web.asgi_connection import AsgiConnection
-from feedsvc.adapters.web.server_protocol import FeedProtocol, protocol_of
-from feedsvc.adapters.web.transport_connection import TransportConnection
 from feedsvc.app import SystemClock
 from feedsvc.core.burst import Burst
-from feedsvc.ports import AuthError, Claims, Clock, Connection, Metrics, NoMetrics, Verifier
-from feedsvc.testing import ManualClock, MemoryConnection, MemoryVerifier
+from feedsvc.ports import AuthError, Claims, Clock, Metrics, NoMetrics, Verifier
+from feedsvc.testing import ManualClock, MemoryVerifier
+from tests.support.transports import (
+    ROOM_FRAMES,
+    AsgiTransport,
+    CarriedTransport,
+    MemoryTransport,
+    StreamTransport,
+    Transport,
+    event,
+)
 
-ROOM_FRAMES = 4
-FRAME = b"x" * 16_000
-_BUFFER_BYTES = 8_000
-"""What the kernel may keep for a socket: about as much as a frame."""
 SECRET = "a secret of at least thirty-two bytes"
 
 
-class Transport(Protocol):
-    """A connection and the far end of it: a peer that reads, or does not."""
-
-    @property
-    def connection(self) -> Connection: ...
-
-    async def stop_reading(self) -> None: ...
-
-    async def read_all(self) -> list[bytes]:
-        """Read everything that was written so far, and go on reading."""
-        ...
-
-    async def closed_with(self) -> tuple[int, str]: ...
-
-
-class MemoryTransport:
-    def __init__(self) -> None:
-        self.connection = MemoryConnection()
-
-    async def stop_reading(self) -> None:
-        self.connection.set_room(ROOM_FRAMES)
-
-    async def read_all(self) -> list[bytes]:
-        self.connection.set_room(None)
-        return self.connection.frames
-
-    async def closed_with(self) -> tuple[int, str]:
-        assert self.connection.closed is not None
-        return self.connection.closed
-
-
-class AsgiTransport:
-    def __init__(self) -> None:
-        self._reading = asyncio.Event()
-        self._reading.set()
-        self._messages: list[dict[str, Any]] = []
-        self.connection = AsgiConnection(self._send, ROOM_FRAMES * len(FRAME))
-        self.writer = asyncio.create_task(self.connection.run())
-
-    async def _send(self, message: Any) -> None:
-        await self._reading.wait()
-        self._messages.append(dict(message))
-
-    async def stop_reading(self) -> None:
-        self._reading.clear()
-
-    async def read_all(self) -> list[bytes]:
-        self._reading.set()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        return [message["text"].encode() for message in self._messages if message["type"] == "websocket.send"]
-
-    async def closed_with(self) -> tuple[int, str]:
-        await self.read_all()
-        return self._messages[-1]["code"], self._messages[-1]["reason"]
-
-
-class CarriedTransport:
-    """`FeedProtocol` on a socket, and a client that reads it or not."""
-
-    async def open(self) -> None:
-        accepted: asyncio.Future[TransportConnection] = asyncio.get_running_loop().create_future()
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await receive()
-            await send({"type": "websocket.accept"})
-            protocol = protocol_of(scope)
-            assert protocol is not None
-            connection = TransportConnection(protocol)
-            assert connection.carry(ROOM_FRAMES * len(FRAME), lambda text: None, lambda code, reason: None)
-            accepted.set_result(connection)
-
-        config = uvicorn.Config(app, ws=FeedProtocol, log_config=None, ws_per_message_deflate=False)
-        config.load()
-        state = ServerState()
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: FeedProtocol(config, state, {}), sock=listening
-        )
-        peer = socket.socket()
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        peer.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(peer, listening.getsockname())
-        self._reader, self._writer = await asyncio.open_connection(sock=peer, limit=_BUFFER_BYTES)
-        self._client = ClientProtocol(parse_uri("ws://127.0.0.1/"), max_size=None)
-        self._client.send_request(self._client.connect())
-        self._flush()
-        self._events: list[Frame] = []
-        self.connection = await accepted
-        while self._client.state is not State.OPEN:
-            self._take(await self._reader.read(1 << 20))
-
-    async def close(self) -> None:
-        self._writer.transport.abort()
-        self._server.close()
-        await self._server.wait_closed()
-
-    def _flush(self) -> None:
-        self._writer.write(b"".join(self._client.data_to_send()))
-
-    def _take(self, data: bytes) -> None:
-        self._client.receive_data(data)
-        self._events += [event for event in self._client.events_received() if isinstance(event, Frame)]
-        self._flush()
-
-    async def stop_reading(self) -> None:
-        """By not reading: the stream's limit is about a frame."""
-
-    async def read_all(self) -> list[bytes]:
-        """Up to the answer to a ping, which comes behind all that was written, or to the end."""
-        mark = b"%d" % len(self._events)
-        if self._client.state is State.OPEN:
-            self._client.send_ping(mark)
-            self._flush()
-        while not any(event.opcode is Opcode.PONG and event.data == mark for event in self._events):
-            data = await self._reader.read(1 << 20)
-            if not data:
-                break
-            self._take(data)
-        return [bytes(event.data) for event in self._events if event.opcode is Opcode.TEXT]
-
-    async def closed_with(self) -> tuple[int, str]:
-        await self.read_all()
-        assert self._client.close_rcvd is not None
-        return self._client.close_rcvd.code, self._client.close_rcvd.reason
-
-
-@pytest.fixture(params=["memory", "asgi", "carried"])
+@pytest.fixture(params=["memory", "asgi", "carried", "stream"])
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     if request.param == "memory":
         yield MemoryTransport()
-    elif request.param == "carried":
-        carried = CarriedTransport()
-        await carried.open()
-        yield carried
-        await carried.close()
+    elif request.param != "asgi":
+        opened = CarriedTransport() if request.param == "carried" else StreamTransport()
+        await opened.open()
+        yield opened
+        await opened.close()
     else:
         asgi = AsgiTransport()
         yield asgi
@@ -183,10 +49,11 @@ async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
 
 
 async def test_frames_arrive_whole_and_in_order(transport: Transport) -> None:
-    transport.connection.write([b"1", b"2"])
-    transport.connection.write([b"3"])
-    transport.connection.write_burst(Burst([b"4" * 125, b"5" * 126, b"6" * 70_000]))
-    assert await transport.read_all() == [b"1", b"2", b"3", b"4" * 125, b"5" * 126, b"6" * 70_000]
+    frames = [event(number, size) for number, size in enumerate((60, 61, 62, 125, 126, 70_000))]
+    transport.connection.write(frames[:2])
+    transport.connection.write(frames[2:3])
+    transport.connection.write_burst(Burst(frames[3:]))
+    assert await transport.read_all() == frames
 
 
 async def test_a_peer_that_does_not_read_ends_writable_and_its_reading_brings_it_back(
@@ -201,7 +68,7 @@ async def test_a_peer_that_does_not_read_ends_writable_and_its_reading_brings_it
         await transport.stop_reading()
         written = 0
         while connection.writable:
-            connection.write([FRAME])
+            connection.write([event(written)])
             written += 1
             assert written <= 2 * ROOM_FRAMES  # the kernel takes a few, too
         assert turned[-1] is False
@@ -213,22 +80,22 @@ async def test_a_peer_that_does_not_read_ends_writable_and_its_reading_brings_it
 async def test_what_is_written_to_a_full_connection_is_not_lost(transport: Transport) -> None:
     """Answers may be written although it is full: it is for the runtime to stop."""
     await transport.stop_reading()
-    for number in range(ROOM_FRAMES * 2):
-        transport.connection.write([b"%03d" % number + FRAME])
-    assert [frame[:3] for frame in await transport.read_all()] == [
-        b"%03d" % number for number in range(ROOM_FRAMES * 2)
-    ]
+    frames = [event(number) for number in range(ROOM_FRAMES * 2)]
+    for frame in frames:
+        transport.connection.write([frame])
+    assert await transport.read_all() == frames
 
 
 async def test_the_first_close_wins_and_ends_writing(transport: Transport) -> None:
     connection = transport.connection
-    connection.write([b"before"])
+    connection.write([event(1)])
     connection.close(4200, "going_away")
     connection.close(4000, "another")
-    connection.write([b"after"])
+    connection.write([event(2)])
+    connection.write_burst(Burst([event(3)]))
     assert not connection.writable
     assert await transport.closed_with() == (4200, "going_away")
-    assert await transport.read_all() == [b"before"]
+    assert await transport.read_all() == [event(1)]
 
 
 async def test_a_closed_connection_does_not_ask_for_more(transport: Transport) -> None:
@@ -237,7 +104,7 @@ async def test_a_closed_connection_does_not_ask_for_more(transport: Transport) -
     transport.connection.on_room(lambda: turned.append(transport.connection.writable))
     await transport.stop_reading()
     while transport.connection.writable:
-        transport.connection.write([FRAME])
+        transport.connection.write([event(1)])
     transport.connection.close(4201)
     await transport.read_all()
     assert turned == [False]
