@@ -309,6 +309,18 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         "Proxies bound `Last-Event-ID` as any header, often at 8 KiB.",
     ),
     Limit(
+        "status_streams",
+        32,
+        "count",
+        "Open streams of `/v1/status`: operators are few, and pages stay open.",
+    ),
+    Limit(
+        "status_interval_s",
+        1,
+        "seconds",
+        "Between two events of such a stream: tails are asked as often, and nobody reads faster.",
+    ),
+    Limit(
         "ring_records",
         10_000,
         "count",
@@ -346,6 +358,16 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         64 * _KIB,
         "bytes",
         "Per socket; above it the cursor waits, and the log is shared.",
+    ),
+    Limit(
+        "metric_tenants",
+        0,
+        "count",
+        "Tenants that `/metrics` names, those with the most connections; the rest is one. None by default: the page "
+        "asks nobody for credentials.",
+        "FEEDSVC_METRIC_TENANTS",
+        minimum=0,
+        maximum=1_000,
     ),
     Limit("policy_file_bytes", 256 * _KIB, "bytes", "A policy is written by hand; more is the wrong file."),
 )

@@ -74,6 +74,8 @@ class Limits(msgspec.Struct, frozen=True):
     resume_token_chars: int = _whole("resume_token_chars")
     sse_topics: int = _whole("sse_topics")
     sse_resume_token_chars: int = _whole("sse_resume_token_chars")
+    status_streams: int = _whole("status_streams")
+    status_interval_s: float = _seconds("status_interval_s")
     ring_records: int = _whole("ring_records")
     catch_up_tails: int = _whole("catch_up_tails")
     snapshots: int = _whole("snapshots")
@@ -83,6 +85,7 @@ class Limits(msgspec.Struct, frozen=True):
     catch_up_gather_s: float = _seconds("catch_up_gather_s")
     tail_linger_s: float = _seconds("tail_linger_s")
     high_water_bytes: int = _whole("high_water_bytes")
+    metric_tenants: int = _whole("metric_tenants")
     policy_file_bytes: int = _whole("policy_file_bytes")
 
 

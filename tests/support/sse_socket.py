@@ -1,4 +1,4 @@
-"""A client of `/v1/sse` on a bare socket, for what no HTTP client does: to vanish, to reset, to stop reading."""
+"""A client of an event stream on a bare socket, for what no HTTP client does: to vanish, to reset, to stop reading."""
 
 from __future__ import annotations
 
@@ -19,16 +19,26 @@ _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 class SseSocket:
     """Sends the request at once and reads when told."""
 
-    def __init__(self, service: Service, tenant: str, collection: str, *, buffer_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        service: Service,
+        tenant: str = "",
+        collection: str = "",
+        *,
+        buffer_bytes: int = 0,
+        target: str = "",
+        jwt: str = "",
+    ) -> None:
+        """A stream of a collection of a tenant, or of `target` with a JWT."""
         self.socket = socket.socket()
         if buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         self.socket.settimeout(15)
         self.socket.connect(("127.0.0.1", service.port))
-        topic = quote(json.dumps({"collection": collection}))
+        target = target or f"/v1/sse?topic={quote(json.dumps({'collection': collection}))}"
         self.socket.sendall(
-            f"GET /v1/sse?topic={topic} HTTP/1.1\r\nHost: a\r\n"
-            f"Authorization: Bearer {make_jwt(tenant)}\r\n\r\n".encode()
+            f"GET {target} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n"
+            f"Authorization: Bearer {jwt or make_jwt(tenant)}\r\n\r\n".encode()
         )
 
     def read_until(self, text: bytes) -> bytes:

@@ -63,7 +63,7 @@ class Application:
         )
         context, limits = world.context, world.hub.limits
         self.status_streams = StatusStreams(
-            lambda: self.status(), limits, world.clock, lambda: 0.0, world.report
+            lambda: self.status(), limits, world.clock, lambda: 0.0, self.metrics, world.report
         )
         routes = Routes(
             feed=WebSocketFeed(context, self.lifecycle, self.authentication, limits.high_water_bytes),

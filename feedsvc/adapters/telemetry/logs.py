@@ -29,6 +29,8 @@ LEVELS: Mapping[str, int] = {
     "configuration.warning": logging.WARNING,
     "connection.opened": logging.INFO,
     "connection.closed": logging.INFO,
+    "status.opened": logging.INFO,
+    "status.closed": logging.INFO,
     "client.failed": logging.ERROR,
     "request.failed": logging.ERROR,
     "source.failed": logging.WARNING,

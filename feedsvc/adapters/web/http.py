@@ -56,7 +56,7 @@ class Routes(msgspec.Struct, frozen=True):
     exposition: Callable[[], tuple[bytes, str]]
     explain: Endpoint
     tickets: Endpoint
-    status: Endpoint
+    status: ASGIApp
     openapi: bytes
 
 
@@ -83,9 +83,6 @@ def build_app(
 
     async def openapi(request: Request) -> Response:
         return Response(routes.openapi, 200, {"Cache-Control": "no-cache"}, "application/yaml")
-
-    async def status(request: Request) -> Response:
-        return await routes.status(request)
 
     def for_pages(endpoint: Endpoint, *methods: str) -> CrossOrigin:
         """An endpoint that pages of the allowed origins may use."""
@@ -126,7 +123,7 @@ def build_app(
             sse,
             Route("/v1/tickets", for_pages(routes.tickets, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/topics/explain", for_pages(routes.explain, "POST"), methods=["POST", "OPTIONS"]),
-            Route("/v1/status", status),
+            Route("/v1/status", routes.status, methods=["GET"]),
             Route("/healthz/live", healthz(routes.probe.live)),
             Route("/healthz/startup", healthz(routes.probe.startup)),
             Route("/healthz/ready", healthz(routes.probe.ready)),
