@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
+
+from tests.support.frames import received
 
 ROOT = Path(__file__).parents[2]
 LAST_LINE = "Health and metrics"
@@ -75,7 +76,7 @@ def printed(lines: list[str]) -> tuple[str, list[str]]:
 def receive(client: ClientConnection, wanted: str) -> dict[str, Any]:
     """The next frame of a type; what comes before it is passed over."""
     while True:
-        frame: dict[str, Any] = json.loads(client.recv(timeout=PATIENCE_S))
+        frame = received(client.recv(timeout=PATIENCE_S))
         assert frame["type"] != "error", frame
         if frame["type"] == wanted:
             return frame

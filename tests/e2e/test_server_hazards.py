@@ -29,6 +29,7 @@ from feedsvc.settings import load_settings
 from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
 from tests.support.fault_proxy import FaultProxy
+from tests.support.frames import received
 from tests.support.key_server import IssuerKey, KeyServer
 from tests.support.proxy import EngineProxy
 from tests.support.service import (
@@ -221,7 +222,7 @@ async def test_nothing_is_written_before_the_handshake(
             types: list[str] = []
             async with asyncio.timeout(5):
                 while types[-1:] != ["error"]:
-                    types.append(json.loads((await client.frame())[1])["type"])
+                    types.append(received((await client.frame())[1])["type"])
             assert [name for name in types if name != "heartbeat"] == ["welcome", "pong", "error"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Documents, StartService
+from tests.support.frames import received
 from tests.support.service import Service, make_jwt
 from tests.support.sse import Parser, opened, sse_url, stream_of
 from tests.support.sse_socket import SseSocket
@@ -114,7 +114,9 @@ async def test_a_reader_that_stops_is_closed_with_4201_and_resumes_without_loss(
     parser = Parser()
     body = _unchunked((head + rest).partition(b"\r\n\r\n")[2])
     seen = [
-        json.loads(data) for kind, data, _ in parser.feed(body.decode(errors="replace")) if kind == "event"
+        received(data, event=kind)
+        for kind, data, _ in parser.feed(body.decode(errors="replace"))
+        if kind == "event"
     ]
     assert [frame["event"]["documentKey"]["_id"] for frame in seen] == list(range(len(seen)))
     assert len(seen) < 40

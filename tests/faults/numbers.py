@@ -20,6 +20,7 @@ from pymongo import MongoClient
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
+from tests.support.frames import received
 from tests.support.service import Service, make_jwt
 
 COLLECTION = "numbers"
@@ -156,7 +157,7 @@ class Reader:
                     self.drops += 1
                     socket.transport.abort()
                     return
-                frame = json.loads(await asyncio.wait_for(socket.recv(), self.silent_s))
+                frame = received(await asyncio.wait_for(socket.recv(), self.silent_s))
                 quota -= self._take(frame)
 
     def _take(self, frame: dict[str, Any]) -> int:

@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.faults.numbers import COLLECTION, Writer
 from tests.support.engine import Engine
+from tests.support.frames import received
 from tests.support.service import Service, make_jwt, token_key
 
 DRAIN_S = 5
@@ -68,7 +69,7 @@ class Follower:
         async with upgraded:
             await upgraded.send(json.dumps(subscribe_frame(self.token)))
             while total is None or len(self.got) < total:
-                self._take(json.loads(await asyncio.wait_for(upgraded.recv(), 60)))
+                self._take(received(await asyncio.wait_for(upgraded.recv(), 60)))
 
     def _take(self, frame: dict[str, object]) -> None:
         match frame:

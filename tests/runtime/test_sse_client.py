@@ -16,8 +16,8 @@ from feedsvc.core.messages import Subscribe, TopicRequest
 from feedsvc.core.topics import Topic
 from feedsvc.ports import SourceUnavailable
 from feedsvc.runtime.sse_client import SseClient
-from feedsvc.testing import MemoryConnection
 from tests.runtime.world import DATABASE, World, claims, running, until
+from tests.support.frames import CheckedConnection
 
 
 def subscribes(*collections: str, **fields: Any) -> list[Subscribe]:
@@ -33,7 +33,7 @@ def nothing_known(request: Subscribe, topic: Topic) -> str | None:
 
 class Stream:
     def __init__(self, world: World) -> None:
-        self.connection = MemoryConnection()
+        self.connection = CheckedConnection()
         self.client = SseClient(world.context, self.connection, "s", world.closed.append)
         world.clients.append(self.client)
 

@@ -15,9 +15,8 @@ from feedsvc.core.policy import Policy
 from feedsvc.ports import AuthError, Claims, Clock, NoMetrics, Verifier
 from feedsvc.runtime.client import Client, ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
-from feedsvc.testing import START, ManualClock, MemoryConnection, MemoryOplog, MemorySource, MemoryVerifier
-
-Frame = dict[str, Any]
+from feedsvc.testing import START, ManualClock, MemoryOplog, MemorySource, MemoryVerifier
+from tests.support.frames import CheckedConnection, Frame, received
 
 WALL = float(START >> 32)
 DATABASE = "app_acme"
@@ -105,7 +104,7 @@ class World:
         return any(name == event for name, _ in self.reports)
 
     def peer(self, *, room: int | None = None) -> Peer:
-        return Peer(self, MemoryConnection(room=room))
+        return Peer(self, CheckedConnection(room=room))
 
     async def signed_in(self, jwt: str = "alice", *, room: int | None = None) -> Peer:
         peer = self.peer(room=room)
@@ -130,7 +129,7 @@ class World:
 class Peer:
     """The other end of one connection: says frames, and reads what came, each once."""
 
-    def __init__(self, world: World, connection: MemoryConnection) -> None:
+    def __init__(self, world: World, connection: CheckedConnection) -> None:
         self.world = world
         self.connection = connection
         self.client = Client(world.context, connection, f"c{len(world.clients)}", world.closed.append)
@@ -153,7 +152,7 @@ class Peer:
 
     def take(self) -> list[Frame]:
         """The frames that were not read yet."""
-        frames = self.connection.messages()[self._read :]
+        frames = [received(frame) for frame in self.connection.frames[self._read :]]
         self._read += len(frames)
         return frames
 
@@ -162,14 +161,13 @@ class Peer:
         if self._read == len(self.connection.frames):
             return None
         self._read += 1
-        frame: Frame = msgspec.json.decode(self.connection.frames[self._read - 1])
-        return frame
+        return received(self.connection.frames[self._read - 1])
 
     async def frame(self, type: str) -> Frame:
         """The next frame, which is of this type."""
         await until(lambda: len(self.connection.frames) > self._read or self.connection.closed is not None)
         assert len(self.connection.frames) > self._read, self.connection.closed
-        frame: Frame = msgspec.json.decode(self.connection.frames[self._read])
+        frame = received(self.connection.frames[self._read])
         self._read += 1
         assert frame["type"] == type, frame
         return frame

@@ -22,6 +22,7 @@ from tests.simulation.holding import apply, unexplained
 from tests.simulation.memory import Memory, Stream
 from tests.simulation.model import FILTERS, Expectations, TopicSpec
 from tests.simulation.world import CLAIMS, Instance, Violation, World
+from tests.support.frames import received
 
 HISTORY_REASONS = ("token_expired", "overflow", "history_lost")
 
@@ -124,7 +125,7 @@ class Consumer:
         taken = connection.frames[:limit]
         del connection.frames[: len(taken)]
         for frame in taken:
-            self._process(msgspec.json.decode(frame))
+            self._process(received(frame))
         if connection.closed is not None and not connection.frames:
             self._closed(connection.closed)
         elif self.room is not None and self.connection is connection:

@@ -25,11 +25,12 @@ import yaml
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.support.frames import Frame as Frame
+from tests.support.frames import received
+
 JWT_SECRET = "a development secret of more than 32 bytes"
 START_TIMEOUT_S = 30.0
 FRAME_TIMEOUT_S = 15.0
-
-Frame = dict[str, Any]
 
 ONE_DATABASE_PER_TENANT: Mapping[str, Any] = {
     "tenant": {"claim": "tenant", "database": "{tenant}"},
@@ -202,7 +203,7 @@ class Client:
         """The next frame of any type."""
         text = await asyncio.wait_for(self.socket.recv(decode=True), timeout_s)
         self.raw.append(text)
-        frame: Frame = json.loads(text)
+        frame = received(text)
         self.seen.append(frame)
         self._keep(frame)
         return frame

@@ -1,7 +1,7 @@
 """A bare client of `/v1/sse`: the event stream format by the letter (WHATWG HTML, section 9.2.6), over httpx.
 
 What it dispatches is what an EventSource would: a block without data moves `last_event_id` and nothing else. Every
-event is held against the messages of the protocol.
+event is held against the schemas of the protocol (`tests.support.frames`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx
-import msgspec
 
-from feedsvc.core.messages import SERVER_FRAMES, STREAM_FRAMES
+from tests.support.frames import Frame, received
 from tests.support.service import FRAME_TIMEOUT_S, Address, make_jwt
-
-Frame = dict[str, Any]
-
-_KINDS = {str(kind.__struct_config__.tag): kind for kind in (*SERVER_FRAMES, *STREAM_FRAMES)}
-
-
-def check(frame: Frame) -> None:
-    """It is a message of its type: every field there has its type, none is missing, none is unknown."""
-    assert msgspec.to_builtins(msgspec.convert(frame, _KINDS[frame["type"]])) == frame
 
 
 class Parser:
@@ -99,9 +89,7 @@ class Stream:
             while not self._events:
                 await self._more()
         kind, data, last_id = self._events.pop(0)
-        frame: Frame = json.loads(data)
-        assert frame["type"] == kind
-        check(frame)
+        frame = received(data, event=kind)
         self.seen.append(frame)
         self.ids.append(last_id)
         return frame

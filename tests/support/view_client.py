@@ -17,7 +17,8 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from tests.support.service import Frame, Service, make_jwt
+from tests.support.frames import received
+from tests.support.service import Service, make_jwt
 from tests.support.view import Documents, View, documents_of
 
 Fetch = Callable[[Mapping[str, Any]], Awaitable[Documents]]
@@ -163,7 +164,7 @@ class ViewClient:
         except TimeoutError:
             raise AssertionError(f"nothing came for {_SILENT_S} s: {self.topic}, {self.view}") from None
         assert self._hidden is None or self._hidden not in text, text
-        frame: Frame = json.loads(text)
+        frame = received(text)
         for document in documents_of(frame):
             assert all(document[name] == value for name, value in self._own.items()), frame
         if frame["type"] in ("welcome", "heartbeat"):

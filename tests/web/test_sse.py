@@ -18,6 +18,7 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.messages import TopicRequest
 from feedsvc.core.stream_token import StreamPositions, StreamSealer, request_key
 from tests.runtime.world import DATABASE, until
+from tests.support.frames import received
 from tests.support.sse import Parser
 from tests.web.asking import KEY, ORIGIN, Application, application
 
@@ -70,7 +71,7 @@ class Asking:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(data) for _, data, _ in Parser().feed(self.body.decode())]
+        return [received(data, event=kind) for kind, data, _ in Parser().feed(self.body.decode())]
 
     def types(self) -> list[str]:
         return [event["type"] for event in self.events]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from feedsvc.core.messages import ExtendedTimestamp, encode
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.core.stream_token import StreamPositions, StreamSealer
 from feedsvc.core.tokens import TokenSealer
+from tests.support.frames import received
 from tests.support.sse import Parser
 from tests.web.test_asgi_connection import Peer, settle
 
@@ -72,7 +72,7 @@ class Reading:
         ]
         self._read = len(self.peer.taken)
         found = self.parser.feed(b"".join(bodies).decode())
-        return [(kind, json.loads(data), self.opened(last)) for kind, data, last in found]
+        return [(kind, received(data, event=kind), self.opened(last)) for kind, data, last in found]
 
     @staticmethod
     def opened(text: str) -> dict[bytes, str]:
