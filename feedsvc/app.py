@@ -47,6 +47,7 @@ from feedsvc.ports import Metrics, Verifier
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.lifecycle import Lifecycle
+from feedsvc.runtime.measure import Measure
 from feedsvc.runtime.status import StatusReport
 from feedsvc.runtime.tail import Report
 from feedsvc.settings import Settings
@@ -54,6 +55,15 @@ from feedsvc.settings import Settings
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _REST_OF_SHUTDOWN_S = 3
 """After the drain: what uvicorn may wait for sockets that did not finish their close."""
+_CLOSE_STREAMS_S = 3
+"""After that: the bounded read of each stream, some rounds of it. A MongoDB that hangs is not waited for longer."""
+_CLOSE_SOURCE_S = 3
+"""At last: what the source takes at the longest to say goodbye to a MongoDB that hangs (`mongo.clients`)."""
+
+
+def longest_shutdown_s(limits: Limits) -> float:
+    """From the first SIGTERM to the end of the process; a grace period must be longer (docs/rolling-updates.md)."""
+    return limits.drain_s + _REST_OF_SHUTDOWN_S + _CLOSE_STREAMS_S + _CLOSE_SOURCE_S
 
 
 class SystemClock:
@@ -167,7 +177,6 @@ class Service:
         errors = RecentErrors(logs.report, clock.wall)
         self._report = errors.report
         self._metrics = PrometheusMetrics(__version__)
-        self._metrics.on_scrape(self._measure)
         self._lifecycle = Lifecycle(random.random)
         self._hub = Hub(
             HubSettings(
@@ -185,6 +194,7 @@ class Service:
             self._metrics,
             self._report,
         )
+        self._metrics.on_scrape(Measure(self._hub, self._lifecycle))
         self._verifier = make_verifier(settings, clock, self._metrics, self._report)
         context = ClientContext(
             hub=self._hub,
@@ -209,7 +219,9 @@ class Service:
         status = StatusReport(
             self._hub, self._lifecycle, clock, self._metrics.totals, errors.latest, __version__
         )
-        self._status_streams = StatusStreams(status, limits, clock, random.random, self._report)
+        self._status_streams = StatusStreams(
+            status, limits, clock, random.random, self._metrics, self._report
+        )
         routes = Routes(
             feed=feed,
             sse=SseFeed(context, self._lifecycle, authentication, StreamSealer(token_keys)),
@@ -252,7 +264,10 @@ class Service:
             stopped.cancel()
             if isinstance(self._verifier, JwksVerifier):
                 await self._verifier.aclose()
-            await self._hub.close()
+            # Reads that hang end with the clients that they belong to.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_STREAMS_S):
+                    await self._hub.close()
             await self._source.close()
             logs.report("service.stopped", {})
         return 0
@@ -266,25 +281,6 @@ class Service:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-
-    def _measure(self, metrics: Metrics) -> None:
-        """The gauges, at the time of a scrape."""
-        hub = self._hub
-        feeds = list(hub.feeds.values())
-        metrics.gauge("connections", hub.admission.connections)
-        metrics.gauge("waiting_sockets", hub.admission.waiting)
-        metrics.gauge("status_streams", len(self._status_streams))
-        metrics.gauge("topics", hub.admission.topics)
-        metrics.gauge("snapshots_running", hub.snapshots.running)
-        metrics.gauge("snapshots_waiting", hub.snapshots.waiting)
-        metrics.gauge("tails", len(feeds))
-        metrics.gauge("catch_up_tails", sum(len(feed.placement.catch_ups) for feed in feeds))
-        metrics.gauge("subscriptions", sum(feed.placement.subscriptions for feed in feeds))
-        metrics.gauge("tails_stalled", len(hub.failing_tails()))
-        metrics.gauge("tail_lag_seconds", max((feed.lag_s() for feed in feeds), default=0.0))
-        window_s = hub.window_seconds()
-        if window_s is not None:
-            metrics.gauge("oplog_window_seconds", window_s)
 
 
 def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.Config:
