@@ -108,7 +108,7 @@ def test_a_connection_in_memory_that_is_written_a_wrong_frame_fails_its_test() -
 
 _READS = re.compile(r"json\.(?:loads|decode)\((.*)")
 _GIVES = re.compile(r"\.(?:recv|frame)\(|\.frames\b")
-_NAMES = re.compile(r"(\w+)(?:: [^=]+)? = .*\.recv\(")
+_NAMES = re.compile(r"^ *(\w+)(?:: [^=\n]+)? = .*\.recv\(", re.MULTILINE)
 
 
 def _unchecked(text: str) -> Iterator[str]:
