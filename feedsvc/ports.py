@@ -179,7 +179,13 @@ class Verifier(Protocol):
 
 
 class Connection(Protocol):
-    """The transport side of one client: a place to put ready frames. All methods are synchronous."""
+    """The transport side of one client: a place to put ready frames. All methods are synchronous.
+
+    `frames_sent`, `bytes_sent`: what it was handed, without headers and compression.
+    """
+
+    frames_sent: int
+    bytes_sent: int
 
     @property
     def writable(self) -> bool:
@@ -223,6 +229,10 @@ class Metrics(Protocol):
 
     def gauge(self, name: str, value: float, **labels: str) -> None: ...
 
+    def gauge_each(self, name: str, values: Mapping[str, float]) -> None:
+        """Set a gauge with one label for each of its values; those that are left out are no more."""
+        ...
+
     def observe(self, name: str, value: float, **labels: str) -> None: ...
 
 
@@ -233,6 +243,9 @@ class NoMetrics:
         return None
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
+        return None
+
+    def gauge_each(self, name: str, values: Mapping[str, float]) -> None:
         return None
 
     def observe(self, name: str, value: float, **labels: str) -> None:

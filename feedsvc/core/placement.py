@@ -10,6 +10,7 @@ call that comes meanwhile is deferred to its end. Only `detach` acts at once, in
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 
 from feedsvc.core.changes import Change
@@ -18,6 +19,13 @@ from feedsvc.core.positions import Position
 from feedsvc.core.snapshot_places import SnapshotPlaces
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import Build, EveryTopic, LoggedTopic, Router, Tail
+
+
+class Reached(enum.Enum):
+    """How far a step has come."""
+
+    MATCHED = "matched"
+    """Everything is in the logs; what follows is written to connections."""
 
 
 class Placement:
@@ -94,7 +102,9 @@ class Placement:
         """Run `act` now, or behind the step that is under way and what was put off before."""
         self._do(act)
 
-    def batch(self, tail: Tail, changes: Sequence[Change], boundary: Position | None) -> Iterator[None]:
+    def batch(
+        self, tail: Tail, changes: Sequence[Change], boundary: Position | None
+    ) -> Iterator[Reached | None]:
         """One step of a tail: append all, resolve waiters, pump all, trim last (rule 11).
 
         Exhaust it, with nothing but yields to the event loop in between. Raises `OrderError` from `Tail.append`.
@@ -107,7 +117,8 @@ class Placement:
             touched: dict[LoggedTopic, None] = {}
             for change in changes:
                 yield from tail.append(change, touched)
-                yield
+                yield None
+            yield Reached.MATCHED
             if boundary is not None:
                 tail.ring.advance(boundary)
             if tail.is_live:
@@ -116,13 +127,13 @@ class Placement:
                     places.place(subscription)
                 for logged in touched:
                     yield from places.fan_out(tail, logged)
-                    yield
+                    yield None
             else:
                 for subscription in list(tail.skipping):
                     places.resolve(tail, subscription)
                 for reader in [reader for logged in tail.topics.values() for reader in logged.readers]:
                     places.pump(reader)
-                    yield
+                    yield None
             self._trim(tail)
         finally:
             self._finish()

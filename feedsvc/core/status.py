@@ -44,8 +44,11 @@ class TailStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class TenantStatus(msgspec.Struct, frozen=True):
+    """`topics` are distinct."""
+
     tenant: str
     connections: int
+    subscriptions: int
     topics: int
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.core.limits import Limits
@@ -12,6 +14,14 @@ from feedsvc.core.topics import Topic
 from feedsvc.runtime.quota import Quota
 
 _RETRY_AFTER_MS = 10_000
+
+
+class TenantLoad(msgspec.Struct, frozen=True, order=True):
+    """What one tenant holds. `topics` are distinct."""
+
+    connections: int
+    subscriptions: int
+    topics: int
 
 
 class Admission:
@@ -35,10 +45,15 @@ class Admission:
         """Distinct topics of all tenants."""
         return sum(map(len, self._topics.values()))
 
-    def tenants(self) -> dict[str, tuple[int, int]]:
-        """Connections and distinct topics of each tenant that has any."""
+    def tenants(self) -> dict[str, TenantLoad]:
+        """What each tenant holds that holds anything: linear in topics."""
+        none: Counter[Topic] = Counter()
         return {
-            tenant: (self._connections[tenant], len(self._topics.get(tenant, ())))
+            tenant: TenantLoad(
+                self._connections[tenant],
+                self._topics.get(tenant, none).total(),
+                len(self._topics.get(tenant, none)),
+            )
             for tenant in self._connections.keys() | self._topics.keys()
         }
 

@@ -219,6 +219,7 @@ class Client:
         if self._tenant is None and not self._gone:
             self.hub.admission.admit(tenant, self.now())
             self._tenant = tenant
+            self._context.metrics.count("connections_opened")
             self._waited()
         return Principal(tenant, claims.subject, claims.scopes, claims.claims, claims.expires_at)
 

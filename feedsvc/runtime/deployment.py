@@ -36,7 +36,8 @@ class Deployment:
         self.pulse = Pulse(source, clock)
         self.failure: str | None = None
         """Why the last question of `run` was not answered."""
-        self._answers = False
+        self.answers = False
+        """Whether the last question of `run` was answered."""
         self._source: bytes | None = None
 
     @property
@@ -67,9 +68,9 @@ class Deployment:
         """Log what changed: before anybody has subscribed no tail would say that MongoDB is away."""
         if failure is not None and failure != self.failure:
             self._report("source.failed", {"error": failure})
-        elif failure is None and not self._answers:
+        elif failure is None and not self.answers:
             self._report("source.answers", {})
-        self.failure, self._answers = failure, failure is None
+        self.failure, self.answers = failure, failure is None
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""

@@ -22,6 +22,7 @@ class Lifecycle:
         self.draining = False
         self.clients: set[Client] = set()
         self._random = random
+        self._sent_before = (0, 0)
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -30,9 +31,18 @@ class Lifecycle:
         self._empty.clear()
 
     def remove(self, client: Client) -> None:
-        self.clients.discard(client)
+        if client in self.clients:
+            self.clients.discard(client)
+            self._sent_before = _more(self._sent_before, client)
         if not self.clients:
             self._empty.set()
+
+    def sent(self) -> tuple[int, int]:
+        """Frames and bytes handed to the transports of all clients, also of those that are gone: linear in clients."""
+        sent = self._sent_before
+        for client in self.clients:
+            sent = _more(sent, client)
+        return sent
 
     async def drain(self, drain_s: float) -> None:
         """Tell and close every client, spread over `drain_s`. Returns early once all are gone, and never later."""
@@ -54,3 +64,8 @@ class Lifecycle:
             await asyncio.wait_for(self._empty.wait(), max(0.0, when - asyncio.get_running_loop().time()))
         except TimeoutError:
             return
+
+
+def _more(sent: tuple[int, int], client: Client) -> tuple[int, int]:
+    connection = client.connection
+    return sent[0] + connection.frames_sent, sent[1] + connection.bytes_sent

@@ -71,10 +71,8 @@ class StatusReport:
             recent_errors=list(self._errors()),
             tenant_count=len(tenants),
             tenants=[
-                TenantStatus(tenant, connections, topics)
-                for tenant, (connections, topics) in heapq.nlargest(
-                    MOST_TENANTS, tenants.items(), key=lambda item: item[1]
-                )
+                TenantStatus(tenant, load.connections, load.subscriptions, load.topics)
+                for tenant, load in heapq.nlargest(MOST_TENANTS, tenants.items(), key=lambda item: item[1])
             ],
         )
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, TailScope
-from feedsvc.core.placement import Placement
+from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.tail import Tail
 from feedsvc.ports import (
@@ -102,14 +102,25 @@ class Readers:
 
     async def step(self, tail: Tail, batch: Batch) -> None:
         """Feed one batch, in slices; everything else on this placement is deferred to its end."""
+        now, metrics = self.clock.monotonic, self.metrics
+        arrived, worked_s, match_s = now(), 0.0, 0.0
         async with self.lock:
-            started = self.clock.monotonic()
-            for _ in self.placement.batch(tail, batch.changes, batch.boundary):
-                if self.clock.monotonic() - started > SLICE_S:
+            started = now()
+            for reached in self.placement.batch(tail, batch.changes, batch.boundary):
+                slice_s = now() - started
+                if reached is Reached.MATCHED:
+                    match_s = worked_s + slice_s
+                if slice_s > SLICE_S:
+                    worked_s += slice_s
                     await asyncio.sleep(0)
-                    started = self.clock.monotonic()
+                    started = now()
+            ended = now()
         if batch.changes:
-            self.metrics.count("changes_read", len(batch.changes), level=self.scope.level)
+            kind = "live" if tail.is_live else "catch_up"
+            metrics.count("changes_read", len(batch.changes), level=self.scope.level)
+            metrics.observe("match_seconds", match_s, tail=kind)
+            metrics.observe("pump_seconds", worked_s + ended - started - match_s, tail=kind)
+            metrics.observe("pump_delay_seconds", ended - arrived, tail=kind)
 
     async def read(self, stream: ChangeStream) -> Batch:
         """One batch; at scope `collection` a drop or rename never comes without the invalidate behind it."""

@@ -20,6 +20,8 @@ class MemoryConnection:
 
     def __init__(self, *, room: int | None = None) -> None:
         self.frames: list[bytes] = []
+        self.frames_sent = 0
+        self.bytes_sent = 0
         self.writes = 0
         self.closed: tuple[int, str] | None = None
         self._room = room
@@ -36,6 +38,8 @@ class MemoryConnection:
         before = self.writable
         self.writes += 1
         self.frames.extend(frames)
+        self.frames_sent += len(frames)
+        self.bytes_sent += sum(map(len, frames))
         if self._room is not None:
             self._room -= len(frames)
         self._notify(before)

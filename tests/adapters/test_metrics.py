@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import REGISTRY as GLOBAL_REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedsvc.adapters.telemetry.metric_table import METRICS, OTHER
+from feedsvc.adapters.telemetry.metric_kinds import OTHER
+from feedsvc.adapters.telemetry.metric_table import METRICS
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.core.errors import REGISTRY
 
@@ -19,7 +20,7 @@ MOST_SERIES = 40
 
 def used(method: str) -> set[str]:
     """Names of metrics in calls like `metrics.count("name"` anywhere in the package."""
-    call = re.compile(rf"metrics\s*\.{method}\(\s*\"([a-z_]+)\"")
+    call = re.compile(rf"metrics\s*\.(?:{method})\(\s*\"([a-z_]+)\"")
     return {name for path in PACKAGE.rglob("*.py") for name in call.findall(path.read_text(encoding="utf-8"))}
 
 
@@ -33,7 +34,7 @@ def page(metrics: PrometheusMetrics) -> dict[tuple[str, tuple[tuple[str, str], .
 
 
 @pytest.mark.parametrize(
-    ("method", "kind"), [("count", "counter"), ("gauge", "gauge"), ("observe", "histogram")]
+    ("method", "kind"), [("count", "counter"), ("gauge|gauge_each", "gauge"), ("observe", "histogram")]
 )
 def test_the_source_uses_what_the_table_declares_and_nothing_else(method: str, kind: str) -> None:
     assert used(method) == {metric.name for metric in METRICS.values() if metric.kind == kind}
@@ -43,7 +44,7 @@ def test_names_and_labels_are_few_and_follow_the_rules() -> None:
     for metric in METRICS.values():
         assert re.fullmatch(r"feedsvc_[a-z][a-z_]*[a-z]", metric.family), metric.name
         assert not metric.family.endswith("_total"), "prometheus_client adds it to counters"
-        assert metric.help.endswith(".")
+        assert metric.help.endswith(".") and metric.advice.endswith(".")
         series = 1
         for values in metric.labels.values():
             assert len(set(values)) == len(values)
@@ -76,6 +77,34 @@ def test_gauges_are_refreshed_before_each_page() -> None:
     sizes = iter((3, 4))
     metrics.on_scrape(lambda port: port.gauge("topics", next(sizes)))
     assert [page(metrics)["feedsvc_topics", ()] for _ in range(2)] == [3, 4]
+
+
+def test_a_gauge_of_each_value_forgets_those_that_are_left_out() -> None:
+    metrics = PrometheusMetrics("1.2.3", strict=True)
+    metrics.gauge_each("tenant_topics", {"acme": 3, "globex": 1})
+    metrics.gauge_each("tenant_topics", {"globex": 2, "initech": 0})
+    found = {
+        labels: value for (name, labels), value in page(metrics).items() if name == "feedsvc_tenant_topics"
+    }
+    assert found == {(("tenant", "globex"),): 2, (("tenant", "initech"),): 0}
+
+
+@pytest.mark.parametrize("name", ["no_such_metric", "connections", "errors_sent"])
+def test_another_metric_cannot_be_set_for_each_value(name: str) -> None:
+    with pytest.raises(ValueError):
+        PrometheusMetrics("1", strict=True).gauge_each(name, {"a": 1})
+    lenient = PrometheusMetrics("1")
+    lenient.gauge_each(name, {"a": 1})
+    assert page(lenient)["feedsvc_metric_mistakes_total", ()] == 1
+
+
+def test_a_histogram_has_its_buckets_for_every_label() -> None:
+    metrics = PrometheusMetrics("1", strict=True)
+    metrics.observe("match_seconds", 0.003, tail="live")
+    series = page(metrics)
+    assert series["feedsvc_match_seconds_bucket", (("le", "0.005"), ("tail", "live"))] == 1
+    assert series["feedsvc_match_seconds_bucket", (("le", "0.0025"), ("tail", "live"))] == 0
+    assert series["feedsvc_match_seconds_count", (("tail", "catch_up"),)] == 0
 
 
 def test_the_page_tells_the_build_and_the_process() -> None:

@@ -59,7 +59,7 @@ async def test_the_status_is_that_of_the_metrics(
     for reason, count in found["resyncs"].items():
         assert count == float(figures[f'feedsvc_resyncs_total{{reason="{reason}"}}'])
     assert found["oplog"]["windowSeconds"] == float(figures["feedsvc_oplog_window_seconds"])
-    assert found["tenants"] == [{"tenant": fresh_database, "connections": 1, "topics": 3}]
+    assert found["tenants"] == [{"tenant": fresh_database, "connections": 1, "subscriptions": 3, "topics": 3}]
     assert (found["state"], found["sourceError"]) == ("serving", None)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from feedsvc.core.changes import Change, TailScope
-from feedsvc.core.placement import Placement
+from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.places import Places
 from feedsvc.core.positions import Position, PositionKind
 from feedsvc.core.ring import Found, Location, NotFound, Ring
@@ -57,7 +57,7 @@ def checkpoint_before_routing(patch: pytest.MonkeyPatch) -> None:
 
     def batch(
         self: Placement, tail: Tail, changes: Sequence[Change], boundary: Position | None
-    ) -> Iterator[None]:
+    ) -> Iterator[Reached | None]:
         if changes:
             head, tail.ring.head = tail.ring.head, changes[-1].position
             for subscription in self.all_subscriptions():

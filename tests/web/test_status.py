@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from feedsvc.core.status import MOST_TENANTS, Status
+from feedsvc.core.status import MOST_TENANTS, Status, TenantStatus
 from feedsvc.testing import MemoryVerifier
 from tests.runtime.world import claims, running
 from tests.web.asking import Application, application, code
@@ -76,10 +76,7 @@ async def test_it_counts_what_is_there() -> None:
             ("app_globex", "users"): 1,
         }
         assert all(tail.opened and tail.error is None and tail.idle_seconds is None for tail in found.tails)
-        assert [(tenant.tenant, tenant.connections, tenant.topics) for tenant in found.tenants] == [
-            ("acme", 1, 2),
-            ("globex", 1, 1),
-        ]
+        assert found.tenants == [TenantStatus("acme", 1, 2, 2), TenantStatus("globex", 1, 1, 1)]
         window = found.oplog.window_seconds
         assert window == world.hub.window_seconds()
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from feedsvc import ports
-from feedsvc.adapters.telemetry.metric_table import METRICS, OTHER, Kind, Metric
+from feedsvc.adapters.telemetry.metric_kinds import OTHER, Kind, Metric
+from feedsvc.adapters.telemetry.metric_table import METRICS
 
 _Family = Counter | Gauge | Histogram
 
@@ -57,6 +58,18 @@ class PrometheusMetrics:
         if isinstance(family, Gauge):
             family.set(value)
 
+    def gauge_each(self, name: str, values: Mapping[str, float]) -> None:
+        metric = METRICS.get(name)
+        if metric is None or not metric.each:
+            self._mistaken(f"{name!r} is no gauge of which each value is set")
+            return
+        family = self._families[name]
+        family.clear()
+        for value, number in values.items():
+            child = family.labels(value)
+            assert isinstance(child, Gauge)
+            child.set(number)
+
     def observe(self, name: str, value: float, **labels: str) -> None:
         family = self._find("histogram", name, labels)
         if isinstance(family, Histogram):
@@ -80,13 +93,16 @@ class PrometheusMetrics:
         """The child for these labels; None where the use is a mistake."""
         try:
             values = _label_values(kind, name, labels)
-        except ValueError:
-            if self._strict:
-                raise
-            self._mistakes.inc()
+        except ValueError as error:
+            self._mistaken(str(error))
             return None
         family = self._families[name]
         return family.labels(*values) if values else family
+
+    def _mistaken(self, why: str) -> None:
+        if self._strict:
+            raise ValueError(why)
+        self._mistakes.inc()
 
 
 def _label_values(kind: Kind, name: str, labels: dict[str, str]) -> list[str]:
@@ -117,7 +133,7 @@ def _family(metric: Metric, registry: CollectorRegistry) -> _Family:
         family = Gauge(metric.family, metric.help, names, registry=registry)
     else:
         family = Histogram(metric.family, metric.help, names, registry=registry, buckets=metric.buckets)
-    if names:
+    if names and not metric.each:
         for values in itertools.product(*metric.labels.values()):
             family.labels(*values)
     return family

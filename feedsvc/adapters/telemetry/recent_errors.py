@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from feedsvc.adapters.telemetry.logs import LEVELS
-from feedsvc.adapters.telemetry.metric_table import OTHER, SOURCE_ERRORS
+from feedsvc.adapters.telemetry.metric_kinds import OTHER, SOURCE_ERRORS
 from feedsvc.adapters.telemetry.redaction import redacted_text
 from feedsvc.core.changes import TailScope
 from feedsvc.core.status import MOST_ERRORS, RecentError, ScopeStatus

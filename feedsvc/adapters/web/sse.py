@@ -124,11 +124,9 @@ class _Stream:
         self._client.close("pong_timeout")
 
     def _ended(self) -> None:
-        connection, metrics = self._connection, self._context.metrics
+        connection = self._connection
         code, reason = connection.close_sent or GONE
-        metrics.count("closes", code=str(code))
-        metrics.count("frames_sent", connection.frames_sent)
-        metrics.count("bytes_sent", connection.bytes_sent)
+        self._context.metrics.count("closes", code=str(code))
         self._report("connection.closed", {"code": code, "reason": reason})
 
     def _report(self, event: str, fields: Mapping[str, object]) -> None:

@@ -138,12 +138,10 @@ class _Held:
 
     def ended(self, code: int, reason: str) -> None:
         """The socket is gone; `code` and `reason` are the peer's where this side did not close."""
-        connection, metrics = self._connection, self._context.metrics
+        connection = self._connection
         self._client.transport_closed()
         code, reason = connection.close_sent or (code, reason)
-        metrics.count("closes", code=str(code))
-        metrics.count("frames_sent", connection.frames_sent)
-        metrics.count("bytes_sent", connection.bytes_sent)
+        self._context.metrics.count("closes", code=str(code))
         self._report("connection.closed", {"code": code, "reason": reason})
 
     def _failed(self, what: str, error: Exception) -> None:
