@@ -1,6 +1,6 @@
 """The command line. Everything is imported when its verb runs, so that `--version` and `--help` are quick.
 
-Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration.
+Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration; 130 where `doctor` is interrupted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from feedsvc import __version__
 
-_DONE, _WRONG = 0, 2
+_DONE, _WRONG, _INTERRUPTED = 0, 2, 130
 _DAY_S = 86_400
 
 
@@ -45,6 +45,16 @@ def _parser() -> argparse.ArgumentParser:
 
     check = verbs.add_parser("check", help="show every problem and warning of the configuration")
     check.set_defaults(run=_check)
+
+    doctor = verbs.add_parser(
+        "doctor",
+        help="try what the service needs of MongoDB, keys and this machine, and say what to do",
+        description="Look at the configuration, ask the key server and MongoDB what the service would ask them, and "
+        "say of each thing what was found and what to do. Nothing is changed. Exit code 0: no error; 1: an error; 2: "
+        "an error of the configuration, with which `serve` would not start.",
+    )
+    _doctor_arguments(doctor)
+    doctor.set_defaults(run=_doctor)
 
     jwt = verbs.add_parser(
         "jwt",
@@ -85,6 +95,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _doctor_arguments(doctor: argparse.ArgumentParser) -> None:
+    doctor.add_argument("--json", action="store_true", help="print one JSON document (docs/doctor.md)")
+    doctor.add_argument("--strict", action="store_true", help="exit with 1 for warnings too")
+    doctor.add_argument(
+        "--tenant",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with one database per tenant: a tenant to look at; can be repeated (default: the first that exist)",
+    )
+    doctor.add_argument(
+        "--oplog-hours",
+        type=_hours,
+        default=24.0,
+        metavar="N",
+        help="how long clients may be away, which the oplog has to reach back (default: 24)",
+    )
+    doctor.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="for all questions together (default: 30)",
+    )
+
+
 def _serve(_: argparse.Namespace) -> int:
     # The kernel drops a SIGTERM for PID 1 of a container unless it is caught; `app` catches it from its start on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_DONE))
@@ -118,6 +154,24 @@ def _check(_: argparse.Namespace) -> int:
         return _WRONG
     print(f"the configuration is usable, {len(warnings)} warnings")
     return _DONE
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    # A name server that hangs holds up the end of the process too; glibc asks for half a minute by itself.
+    os.environ.setdefault("RES_OPTIONS", "timeout:2 attempts:2")
+    import asyncio
+
+    from feedsvc.doctor import Options, diagnose
+    from feedsvc.doctor.show import as_json, as_text
+
+    chosen = Options(tuple(options.tenant), options.oplog_hours, options.timeout, options.strict)
+    try:
+        report = asyncio.run(diagnose(os.environ, chosen))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    print(as_json(report) if options.json else as_text(report))
+    return report.exit_code
 
 
 def _jwt(options: argparse.Namespace) -> int:
@@ -191,6 +245,13 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value <= 366 * _DAY_S:
         raise argparse.ArgumentTypeError("must be more than 0 and at most a year")
+    return value
+
+
+def _hours(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 24 * 366:
+        raise argparse.ArgumentTypeError("must be from 0 to a year of hours")
     return value
 
 

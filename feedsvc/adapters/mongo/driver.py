@@ -8,7 +8,6 @@ repeated at resume and may differ (docs of MongoDB, "Change Streams Production R
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Any, TypeVar
@@ -23,12 +22,16 @@ from feedsvc.adapters.mongo.image_expiry import ImageExpiry
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import MongoStream
 from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
+from feedsvc.adapters.mongo.uri import sets_option
 from feedsvc.core.changes import Document, Namespace, TailScope
 from feedsvc.core.positions import Position, timestamp_parts
 from feedsvc.ports import CollectionInfo, OplogWindow, PositionLost, SourceUnavailable
 
 _BATCH_EVENTS = 1_000
 """Per reply; unlimited, a catch-up would collect 16 MB before its first event is seen."""
+
+MAX_READS = 32
+"""Questions to MongoDB at a time, beside the streams."""
 
 T = TypeVar("T")
 
@@ -53,7 +56,7 @@ class MongoSource:
         max_streams: int,
         driver: Driver = "pymongo",
         await_s: float = 1.0,
-        max_reads: int = 32,
+        max_reads: int = MAX_READS,
         server_selection_s: float = 5.0,
         socket_s: float = 60.0,
     ) -> None:
@@ -70,7 +73,7 @@ class MongoSource:
             "datetime_conversion": "DATETIME_MS",
             "serverSelectionTimeoutMS": int(server_selection_s * 1000),
         }
-        if not _sets(uri, "socketTimeoutMS"):
+        if not sets_option(uri, "socketTimeoutMS"):
             self._options["socketTimeoutMS"] = int((await_s + socket_s) * 1000)
         self._clients: Clients | None = None
         self._image_expiry = ImageExpiry()
@@ -185,9 +188,3 @@ class MongoSource:
         if self._clients is None:
             raise SourceUnavailable("the source has not been started")
         return self._clients
-
-
-def _sets(uri: str, option: str) -> bool:
-    """Whether a URI sets an option, whose name ignores case. The driver prefers what is given beside the URI."""
-    pairs = re.split("[&;]", uri.partition("?")[2])
-    return any(pair.partition("=")[0].lower() == option.lower() for pair in pairs)

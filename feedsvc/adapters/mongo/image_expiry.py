@@ -47,11 +47,12 @@ class ImageExpiry:
             else:
                 self._ask_at = now + ASK_EVERY_S
         else:
-            self._seconds, self._ask_at = _expire_after(reply), now + ASK_EVERY_S
+            self._seconds, self._ask_at = expire_after(reply), now + ASK_EVERY_S
         return self._seconds
 
 
-def _expire_after(reply: dict[str, Any]) -> int | None:
+def expire_after(reply: dict[str, Any]) -> int | None:
+    """The seconds in a reply to `getClusterParameter`; None for "off"."""
     for parameter in reply.get("clusterParameters", ()):
         seconds = parameter.get("preAndPostImages", {}).get("expireAfterSeconds")
         if isinstance(seconds, int) and seconds > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 from pymongo.errors import PyMongoError
@@ -27,3 +28,9 @@ def uri_problems(uri: str) -> list[str]:
             "is not a MongoDB URI: check hosts, ports and options; in user and password write : / ? # [ ] @ % as %XX"
         ]
     return []
+
+
+def sets_option(uri: str, option: str) -> bool:
+    """Whether a URI sets an option, whose name ignores case. The driver prefers what is given beside the URI."""
+    pairs = re.split("[&;]", uri.partition("?")[2])
+    return any(pair.partition("=")[0].lower() == option.lower() for pair in pairs)

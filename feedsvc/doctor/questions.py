@@ -1,0 +1,31 @@
+"""A question to MongoDB: answered, refused, or never answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from feedsvc.ports import SourceError, SourceRefused
+
+ANSWER_S = 5.0
+"""For each question. The driver looks for a server as long as that by itself."""
+
+T = TypeVar("T")
+
+
+class Silent(Exception):
+    """MongoDB does not answer any more."""
+
+
+async def answer(question: Awaitable[T]) -> T:
+    """The answer. Raises `SourceRefused` where it is an error of whatever kind, and `Silent` where none comes."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await question
+    except TimeoutError:
+        raise Silent(f"MongoDB did not answer within {ANSWER_S:g} s") from None
+    except SourceError as error:
+        if isinstance(error, SourceRefused) or error.code is not None:
+            raise SourceRefused(str(error), error.code) from None
+        raise Silent(str(error)) from None

@@ -1,0 +1,70 @@
+"""A report for people, and for programs."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from feedsvc.doctor.catalogue import CATALOGUE, ROLE_REMEDY
+from feedsvc.doctor.findings import Finding, Report
+
+_WIDTH = 110
+_INDENT = " " * 10
+
+
+def as_json(report: Report) -> str:
+    """One JSON document, indented; `docs/doctor.md` has its schema."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def as_text(report: Report) -> str:
+    """A line for each finding, below it what to do, at the end the role where a right is missing, and the verdict."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    names = max(len(name) for name in CATALOGUE)
+    for finding in _with_skipped_joined(report.findings):
+        about = f"{finding.subject}: " if finding.subject else ""
+        head = f"{finding.status:<8}  {finding.id:<{names}}  "
+        yield _wrapped(head, " " * len(head), about + finding.found)
+        if finding.remedy:
+            yield _wrapped(f"{_INDENT}{'':<{names}}  -> ", f"{_INDENT}{'':<{names}}     ", finding.remedy)
+    lacking = any(finding.remedy == ROLE_REMEDY for finding in report.findings)
+    if lacking and report.role is not None:
+        yield "\nThe role that the user of feedsvc needs, for mongosh; then grant it (docs/mongodb-role.md):\n"
+        yield report.role
+    counts = {
+        status: sum(finding.status == status for finding in report.findings)
+        for status in ("error", "warning", "skipped", "ok")
+    }
+    yield "\n" + ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def _with_skipped_joined(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Those that were skipped for the same reason are one line."""
+    for key, group in itertools.groupby(
+        findings, lambda finding: (finding.status, finding.found, finding.subject)
+    ):
+        same = list(group)
+        if key[0] == "skipped" and len(same) > 1:
+            names = ", ".join(finding.id for finding in same)
+            yield msgspec.structs.replace(same[0], id="", found=f"{names}: {key[1]}")
+        else:
+            yield from same
+
+
+def _wrapped(head: str, indent: str, text: str) -> str:
+    return "\n".join(
+        textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent=head,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
