@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.test_port_contracts import CarriedTransport
+from tests.support.transports import CarriedTransport
 
 
 @pytest.fixture

@@ -1,0 +1,45 @@
+"""The whole application over a world on a real socket, in this process: by our protocols, or by uvicorn's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
+from feedsvc.adapters.web.server_protocol import FeedProtocol
+from tests.runtime.world import DATABASE
+from tests.web.asking import Application, application
+
+
+@asynccontextmanager
+async def served(
+    *, ours: bool = True, wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app, **arguments: Any
+) -> AsyncIterator[tuple[Application, int]]:
+    """The application and its port on the loopback. All that was opened at it must be closed when the block ends."""
+    async with application(**arguments) as web:
+        web.world.oplog.create(DATABASE, "users")
+        http, ws = (FeedHttpProtocol, FeedProtocol) if ours else (H11Protocol, WebSocketsSansIOProtocol)
+        config = uvicorn.Config(wrapped(web.app), http=http, ws=ws, log_config=None, lifespan="off")
+        config.load()
+        state = ServerState()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: http(config, state, {}), "127.0.0.1", 0
+        )
+        try:
+            yield web, server.sockets[0].getsockname()[1]
+            async with asyncio.timeout(10):
+                while state.tasks:
+                    await asyncio.wait(state.tasks)
+        finally:
+            server.close()
+            for connection in list(state.connections):
+                connection.transport.abort()
+            await server.wait_closed()

@@ -1,0 +1,88 @@
+"""TRA-06: both ends close at once, in a burst or before anybody is known, on our server and on uvicorn's own: no error,
+each connection ends once, and a second close does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections import Counter
+from random import Random
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.runtime.world import DATABASE, until
+from tests.web.asking import Application
+from tests.web.served import served
+
+EVENTS = 1_000
+RACES = 24
+SUBSCRIBE = '{"type":"subscribe","id":"s","topic":{"collection":"users"}}'
+
+
+async def reset(peer: ClientConnection) -> None:
+    """Without a close frame, without a FIN."""
+    peer.transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
+    peer.transport.abort()
+    await peer.wait_closed()
+
+
+async def race(web: Application, port: int, number: int) -> int:
+    """A client that goes, of every kind in turn: with its credentials in the upgrade or none yet; by 1000 or a reset;
+    while the service closes it, or another one, too. Returns how many events it saw."""
+    chance, seen = Random(number), 0
+    headers = {"Authorization": "Bearer alice"} if number % 2 else {}
+    # Without a bound on its queue, or the library reads no close frame behind what nobody has taken.
+    peer = await connect(
+        f"ws://127.0.0.1:{port}/v1/ws", additional_headers=headers, proxy=None, max_size=None, max_queue=None
+    )
+    if number % 2:
+        await peer.send(SUBSCRIBE)
+        for _ in range(chance.randrange(4, 100)):
+            seen += '"event"' in str(await peer.recv())
+    else:
+        await peer.send('{"type":"auth","jwt":"alice"}')
+    if number % 3 == 0:
+        client = chance.choice(list(web.lifecycle.clients))
+        client.close("going_away")
+        client.close("max_age")
+    if number % 4 < 2:
+        await peer.close()
+        with contextlib.suppress(ConnectionClosed):
+            await peer.send(SUBSCRIBE)
+    else:
+        await reset(peer)
+    return seen
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["feedsvc", "uvicorn"])
+async def test_a_close_from_both_sides(ours: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(ours=ours) as (web, port):
+        racing = [asyncio.create_task(race(web, port, number)) for number in range(RACES)]
+        for number in range(EVENTS):
+            web.world.oplog.insert(DATABASE, "users", {"_id": number})
+            if number % 20 == 0:
+                await asyncio.sleep(0.001)
+        done, _ = await asyncio.wait(racing, timeout=20)
+        assert len(done) == RACES
+        ends = await asyncio.gather(*done, return_exceptions=True)
+        assert all(isinstance(end, int | ConnectionClosed) for end in ends), ends
+        seen = [end for end in ends if isinstance(end, int)]
+        assert len(seen) >= RACES // 2 and sum(seen) > 100
+        await until(lambda: not web.lifecycle.clients)
+        assert web.world.subscriptions() == 0
+        told = Counter(
+            (name, fields["connection"]) for name, fields in web.world.reports if "connection" in fields
+        )
+        opened = {connection for name, connection in told if name == "connection.opened"}
+        assert len(opened) == RACES
+        assert opened == {connection for name, connection in told if name == "connection.closed"}
+        assert set(told.values()) == {1}
+        assert not web.world.reported("client.failed")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
