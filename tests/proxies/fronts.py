@@ -93,6 +93,11 @@ class Front(ABC):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
+    def kill_and_start(self) -> None:
+        """As a crash, and what keeps it running."""
+        self.kill()
+        self.start()
+
     def log(self) -> str:
         return (self._directory / "log").read_text(errors="replace")
 
@@ -144,9 +149,10 @@ class HAProxy(Front):
 
     def _configure(self) -> Sequence[str]:
         here = self._directory
-        (block,) = blocks("haproxy")
+        in_global, block = blocks("haproxy")
         text = Path("/etc/haproxy/haproxy.cfg").read_text()
         text = replaced(text, r"^\s*(log /dev/log|chroot|user|group|daemon)\b.*$", "")
+        text = replaced(text, r"^global\n", f"global\n{in_global}")
         text = replaced(text, r"stats socket \S+", f"stats socket {here}/admin.sock")
         text = replaced(text, r"^\s*log\s+global$", "")
         for name, value in self._timeouts.items():
