@@ -19,6 +19,7 @@ from starlette.routing import Route, WebSocketRoute, request_response
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from feedsvc.adapters.web import admin
 from feedsvc.adapters.web.cors import CrossOrigin
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
@@ -124,6 +125,7 @@ def build_app(
             Route("/v1/tickets", for_pages(routes.tickets, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/topics/explain", for_pages(routes.explain, "POST"), methods=["POST", "OPTIONS"]),
             Route("/v1/status", routes.status, methods=["GET"]),
+            *admin.routes(),
             Route("/healthz/live", healthz(routes.probe.live)),
             Route("/healthz/startup", healthz(routes.probe.startup)),
             Route("/healthz/ready", healthz(routes.probe.ready)),
