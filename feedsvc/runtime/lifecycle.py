@@ -1,7 +1,9 @@
 """The lifecycle of a process: started, accepting, draining; and the set of its clients.
 
-A drain is planned: readiness goes off, every client is told `goaway` with a time of its own, the closes are spread
-over the drain time, and only then does the server stop. What cannot be closed is left to the transport's abort.
+A process leaves as planned: readiness goes off while it still accepts, until proxies have noticed; then every client is
+told `goaway` with a time of its own, is closed at that time, and only then does the server stop. The times are spread
+evenly over most of the drain, so that neither who heeds them nor who only sees the close comes back with all others.
+What cannot be closed is left to the transport's abort.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from feedsvc.core.limits import Limits
 from feedsvc.runtime.client import Client
 
 _CLOSES_END_AT = 0.8
@@ -20,9 +23,11 @@ class Lifecycle:
 
     def __init__(self, random: Callable[[], float]) -> None:
         self.draining = False
+        """Nobody new is let in."""
+        self._announcing = False
         self.clients: set[Client] = set()
         self._random = random
-        self._sent_before = (0, 0)
+        self._frames_before = self._bytes_before = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -33,30 +38,45 @@ class Lifecycle:
     def remove(self, client: Client) -> None:
         if client in self.clients:
             self.clients.discard(client)
-            self._sent_before = _more(self._sent_before, client)
+            self._frames_before += client.connection.frames_sent
+            self._bytes_before += client.connection.bytes_sent
         if not self.clients:
             self._empty.set()
 
     def sent(self) -> tuple[int, int]:
         """Frames and bytes handed to the transports of all clients, also of those that are gone: linear in clients."""
-        sent = self._sent_before
+        frames, size_bytes = self._frames_before, self._bytes_before
         for client in self.clients:
-            sent = _more(sent, client)
-        return sent
+            connection = client.connection
+            frames += connection.frames_sent
+            size_bytes += connection.bytes_sent
+        return frames, size_bytes
+
+    @property
+    def leaving(self) -> bool:
+        """Proxies shall send nobody any more."""
+        return self._announcing or self.draining
+
+    async def leave(self, limits: Limits) -> None:
+        """Accept for `announce_s` more seconds without being ready, whoever is connected, then drain."""
+        self._announcing = True
+        await asyncio.sleep(limits.announce_s)
+        await self.drain(limits.drain_s)
 
     async def drain(self, drain_s: float) -> None:
         """Tell and close every client, spread over `drain_s`. Returns early once all are gone, and never later."""
         self.draining = True
         loop = asyncio.get_running_loop()
-        end = loop.time() + drain_s
-        spread_s = drain_s * _CLOSES_END_AT
+        begin = loop.time()
         clients = list(self.clients)
-        for client in clients:
-            client.goaway(int(1000 * spread_s * self._random()))
-        for index, client in enumerate(clients):
-            await self._until(end - drain_s + spread_s * index / len(clients))
+        share_s = drain_s * _CLOSES_END_AT / max(1, len(clients))
+        after_s = [share_s * (index + self._random()) for index in range(len(clients))]
+        for client, when_s in zip(clients, after_s, strict=True):
+            client.goaway(int(1000 * when_s))
+        for client, when_s in zip(clients, after_s, strict=True):
+            await self._until(begin + when_s)
             client.close("going_away")
-        await self._until(end)
+        await self._until(begin + drain_s)
 
     async def _until(self, when: float) -> None:
         """Wait until a loop time or until no client is left."""
@@ -64,8 +84,3 @@ class Lifecycle:
             await asyncio.wait_for(self._empty.wait(), max(0.0, when - asyncio.get_running_loop().time()))
         except TimeoutError:
             return
-
-
-def _more(sent: tuple[int, int], client: Client) -> tuple[int, int]:
-    connection = client.connection
-    return sent[0] + connection.frames_sent, sent[1] + connection.bytes_sent

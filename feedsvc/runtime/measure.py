@@ -78,7 +78,9 @@ class Measure:
 
 def bounded(loads: Mapping[str, TenantLoad], most: int) -> dict[str, TenantLoad]:
     """The `most` tenants with the most connections by name, and the sum of the others."""
-    first = heapq.nlargest(most, loads.items(), key=lambda item: (item[1].connections, item[1].topics))
+    first = heapq.nsmallest(
+        most, loads.items(), key=lambda item: (-item[1].connections, -item[1].topics, item[0])
+    )
     named = dict(first)
     rest = [load for name, load in loads.items() if name not in named]
     named[REST] = TenantLoad(

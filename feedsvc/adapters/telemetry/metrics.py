@@ -37,6 +37,8 @@ class PrometheusMetrics:
         self._registry = CollectorRegistry()
         self._refresh: Callable[[ports.Metrics], None] = lambda metrics: None
         self._families = {name: _family(metric, self._registry) for name, metric in METRICS.items()}
+        self._known: dict[tuple[object, ...], _Family] = {}
+        """By use, as the code names it: to check one takes longer than to count."""
         self._mistakes = Counter(
             "feedsvc_metric_mistakes", "Uses of a metric that is not declared.", registry=self._registry
         )
@@ -91,13 +93,20 @@ class PrometheusMetrics:
 
     def _find(self, kind: Kind, name: str, labels: dict[str, str]) -> _Family | None:
         """The child for these labels; None where the use is a mistake."""
+        use = (kind, name, *labels.items())
+        known = self._known.get(use)
+        if known is not None:
+            return known
         try:
             values = _label_values(kind, name, labels)
         except ValueError as error:
             self._mistaken(str(error))
             return None
         family = self._families[name]
-        return family.labels(*values) if values else family
+        child = family.labels(*values) if values else family
+        if OTHER not in values:  # what stands for others, anybody may make up
+            self._known[use] = child
+        return child
 
     def _mistaken(self, why: str) -> None:
         if self._strict:
