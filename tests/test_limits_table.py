@@ -241,6 +241,14 @@ LIMIT_TESTS: dict[str, Shown] = {
         "e2e/test_sse.py::test_what_is_refused_is_a_problem_and_no_stream",
         "core/test_stream_token.py::test_eight_topics_fit_whatever_their_positions_are",
     ),
+    "status_streams": shown(
+        "connection_limit", "web/test_status_streams.py::test_one_too_many_is_refused_and_may_come_later"
+    ),
+    "status_interval_s": shown(
+        "one `status` for all readers",
+        "web/test_status_streams.py::test_the_timer_gives_all_readers_the_same_status_gathered_once",
+        "web/test_status_streams.py::test_for_a_reader_that_stops_one_status_waits_and_no_more",
+    ),
     "ring_records": shown(
         "MongoDB finds the place",
         "runtime/test_bounds.py::test_a_place_that_the_ring_has_forgotten_is_found_by_mongodb",
@@ -279,6 +287,11 @@ LIMIT_TESTS: dict[str, Shown] = {
         "e2e/test_slow_readers.py::test_the_cursor_of_a_stopped_reader_stays_in_the_log_and_the_others_get_everything_meanwhile",
         "web/test_asgi_connection.py::test_it_is_full_at_the_mark_and_has_room_at_half_of_it",
         "web/test_sse_connection.py::test_it_is_full_at_the_mark_and_has_room_at_half_of_it",
+    ),
+    "metric_tenants": shown(
+        "the rest of the tenants count together",
+        "runtime/test_measure.py::test_few_tenants_are_named_and_those_that_leave_go_from_the_page",
+        "runtime/test_measure.py::test_nobody_is_named_by_default",
     ),
     "policy_file_bytes": shown(
         "a problem of the configuration",
