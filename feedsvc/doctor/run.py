@@ -75,7 +75,7 @@ async def _examine(findings: Findings, reading: Reading, tenants: tuple[str, ...
         max_streams=1,
         max_reads=2,
         await_s=_AWAIT_S,
-        server_selection_s=ANSWER_S,
+        server_selection_s=min(ANSWER_S, options.timeout_s / 2),
     )
     try:
         await source.start()

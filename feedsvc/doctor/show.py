@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,11 @@ _INDENT = " " * 10
 def as_json(report: Report) -> str:
     """One JSON document, indented; `docs/doctor.md` has its schema."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def report_schema() -> dict[str, Any]:
+    """JSON Schema of what `as_json` gives."""
+    return msgspec.json.schema(Report)
 
 
 def as_text(report: Report) -> str:
