@@ -57,6 +57,9 @@ class Findings:
             if not self._found[name]:
                 self.add(name, "skipped", reason)
 
+    def has(self, name: str) -> bool:
+        return bool(self._found[name])
+
     def has_error(self, name: str) -> bool:
         return any(finding.status == "error" for finding in self._found[name])
 

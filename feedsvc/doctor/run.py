@@ -32,6 +32,9 @@ _AWAIT_S = 0.1
 """How long a stream waits for changes, of which none is expected."""
 _OF_COLLECTIONS = ("change_stream", "find", "list_collections", "images")
 _ALL = tuple(CATALOGUE)
+_ALL_OF_MONGODB = tuple(
+    name for name in CATALOGUE if name not in ("jwks", "open_files") and not CATALOGUE[name].configuration
+)
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -56,8 +59,12 @@ async def diagnose(environ: Mapping[str, str], options: Options) -> Report:
             group.create_task(key_server_findings(findings, reading.jwt, reading.limits))
             group.create_task(_examine(findings, reading, tenants, options))
     except TimeoutError:
-        findings.skip(_ALL, f"not reached within {options.timeout_s:g} s (--timeout)")
-    findings.skip(_ALL, "not reached")
+        # What was never looked at is not good: one error for each of the two that were asked.
+        reason = f"not all was answered within {options.timeout_s:g} s (--timeout)"
+        for name, last in (("jwks", "jwks"), ("mongodb_answers", _ALL_OF_MONGODB[-1])):
+            if not findings.has(last):
+                findings.add(name, "error", reason, subject="in the middle" if findings.has(name) else "")
+        findings.skip(_ALL, reason)
     role = None if reading.policy is None else role_command(reading.policy, reading.tail_scope)
     return findings.report(__version__, role, strict=options.strict)
 
@@ -105,11 +112,6 @@ async def _examine(findings: Findings, reading: Reading, tenants: tuple[str, ...
         await source.close()
     if findings.has_error("mongodb_answers"):
         findings.skip(_ALL_OF_MONGODB, "MongoDB does not answer")
-
-
-_ALL_OF_MONGODB = tuple(
-    name for name in CATALOGUE if name not in ("jwks", "open_files") and not CATALOGUE[name].configuration
-)
 
 
 def _known_tenants(findings: Findings, reading: Reading, options: Options) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.policy import Policy
 from feedsvc.core.policy_parser import TENANT_MAX_CHARS, WILDCARD
 from feedsvc.core.positions import boundary
+from feedsvc.doctor.catalogue import ROLE_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_images
 from feedsvc.doctor.questions import answer
@@ -153,7 +154,7 @@ class Served:
     def _refused(self, name: str, subject: str, error: SourceRefused) -> None:
         remedy = ""
         if error.code == _UNAUTHORIZED and not self._has_user:
-            remedy = "The URI names no user and the server wants one: mongodb://USER:PASSWORD@HOST/?authSource=admin"
+            remedy = f"Name a user in the URI: mongodb://USER:PASSWORD@HOST/?authSource=admin. {ROLE_REMEDY}"
         self._findings.add(name, "error", str(error), subject=subject, remedy=remedy)
 
 

@@ -39,7 +39,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield _wrapped(head, " " * len(head), about + finding.found)
         if finding.remedy:
             yield _wrapped(f"{_INDENT}{'':<{names}}  -> ", f"{_INDENT}{'':<{names}}     ", finding.remedy)
-    lacking = any(finding.remedy == ROLE_REMEDY for finding in report.findings)
+    lacking = any(ROLE_REMEDY in finding.remedy for finding in report.findings)
     if lacking and report.role is not None:
         yield "\nThe role that the user of feedsvc needs, for mongosh; then grant it (docs/mongodb-role.md):\n"
         yield report.role
