@@ -63,7 +63,7 @@ _CLOSE_SOURCE_S = 3
 
 def longest_shutdown_s(limits: Limits) -> float:
     """From the first SIGTERM to the end of the process; a grace period must be longer (docs/rolling-updates.md)."""
-    return limits.drain_s + _REST_OF_SHUTDOWN_S + _CLOSE_STREAMS_S + _CLOSE_SOURCE_S
+    return limits.announce_s + limits.drain_s + _REST_OF_SHUTDOWN_S + _CLOSE_STREAMS_S + _CLOSE_SOURCE_S
 
 
 class SystemClock:
@@ -96,7 +96,7 @@ class Probe:
         )
 
     def ready(self) -> Health:
-        if self._lifecycle.draining:
+        if self._lifecycle.leaving:
             return Health(ok=False, status="draining")
         if not self._hub.deployment.identified.is_set():
             return Health(ok=False, status="starting", detail="waiting for the first answer of MongoDB")
@@ -177,7 +177,7 @@ class Service:
         errors = RecentErrors(logs.report, clock.wall)
         self._report = errors.report
         self._metrics = PrometheusMetrics(__version__)
-        self._lifecycle = Lifecycle(random.random)
+        self._lifecycle = Lifecycle()
         self._hub = Hub(
             HubSettings(
                 policy=settings.policy,
@@ -275,7 +275,7 @@ class Service:
     async def _drain(self, signals: asyncio.Queue[int]) -> None:
         loop = asyncio.get_running_loop()
         again = loop.create_task(signals.get(), name="second-signal")
-        drain = loop.create_task(self._lifecycle.drain(self._limits.drain_s), name="drain")
+        drain = loop.create_task(self._lifecycle.leave(self._limits), name="drain")
         await asyncio.wait({again, drain}, return_when=asyncio.FIRST_COMPLETED)
         for task in (again, drain):
             task.cancel()

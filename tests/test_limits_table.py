@@ -54,6 +54,11 @@ LIMIT_TESTS: dict[str, Shown] = {
         "e2e/test_sse_ends.py::test_a_drain_tells_every_stream_and_ends_it",
         "runtime/test_lifecycle.py::test_a_peer_that_never_answers_is_not_waited_for",
     ),
+    "announce_s": shown(
+        "readiness is off while connections are still accepted",
+        "runtime/test_lifecycle.py::test_it_is_announced_before_anybody_is_told_or_refused",
+        "e2e/test_shutdown.py::test_a_shutdown_is_announced_first",
+    ),
     "max_age_s": shown(
         "max_age",
         "e2e/test_limits.py::test_a_connection_ends_at_its_maximum_age_and_resumes_elsewhere",

@@ -78,6 +78,14 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         minimum=0,
     ),
     _interval(
+        "announce_s",
+        0,
+        "How long a shutdown still accepts, with readiness off, until proxies have noticed; then comes the drain. "
+        "0 where something else waits: a `preStop`.",
+        "ANNOUNCE",
+        minimum=0,
+    ),
+    _interval(
         "max_age_s",
         3600,
         "Connections rebalance over instances, and no state lives longer than an hour.",

@@ -30,6 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
     stall_after_s: float = _seconds("stall_after_s")
     slow_after_s: float = _seconds("slow_after_s")
     drain_s: float = _seconds("drain_s")
+    announce_s: float = _seconds("announce_s")
     max_age_s: float = _seconds("max_age_s")
     peer_timeout_s: float = _seconds("peer_timeout_s")
     max_tails: int = _whole("max_tails")

@@ -9,7 +9,6 @@ What cannot be closed is left to the transport's abort.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from feedsvc.core.limits import Limits
 from feedsvc.runtime.client import Client
@@ -19,14 +18,13 @@ _CLOSES_END_AT = 0.8
 
 
 class Lifecycle:
-    """Holds every client from accept to close. `random` returns a float in [0, 1)."""
+    """Holds every client from accept to close."""
 
-    def __init__(self, random: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self.draining = False
         """Nobody new is let in."""
         self._announcing = False
         self.clients: set[Client] = set()
-        self._random = random
         self._frames_before = self._bytes_before = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -69,8 +67,7 @@ class Lifecycle:
         loop = asyncio.get_running_loop()
         begin = loop.time()
         clients = list(self.clients)
-        share_s = drain_s * _CLOSES_END_AT / max(1, len(clients))
-        after_s = [share_s * (index + self._random()) for index in range(len(clients))]
+        after_s = [drain_s * _CLOSES_END_AT * index / len(clients) for index in range(len(clients))]
         for client, when_s in zip(clients, after_s, strict=True):
             client.goaway(int(1000 * when_s))
         for client, when_s in zip(clients, after_s, strict=True):

@@ -77,7 +77,7 @@ class StatusReport:
         )
 
     def _state(self) -> Literal["starting", "serving", "draining"]:
-        if self._lifecycle.draining:
+        if self._lifecycle.leaving:
             return "draining"
         return "serving" if self._hub.deployment.identified.is_set() else "starting"
 

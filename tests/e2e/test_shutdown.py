@@ -91,6 +91,27 @@ async def test_while_draining_it_is_live_but_not_ready_and_refuses_upgrades(
         assert {(await one.closed())[0], (await two.closed())[0]} == {4200}
 
 
+async def test_a_shutdown_is_announced_first(start_service: StartService, fresh_database: str) -> None:
+    """Not ready at once, but whoever a proxy still sends is served until the drain begins; refused afterwards."""
+    service = start_service(announce="2", drain="0.5")
+    async with client_of(service, fresh_database) as one:
+        began = time.monotonic()
+        exit_code = asyncio.create_task(asyncio.to_thread(service.stop))
+        await asyncio.to_thread(service.wait_for, "/healthz/ready", 503, "draining")
+        assert time.monotonic() - began < 2
+        async with client_of(service, fresh_database) as late:
+            await late.subscribe("orders")
+            assert all(frame["type"] != "goaway" for frame in late.seen)
+            await asyncio.gather(one.until("goaway"), late.until("goaway"))
+            assert time.monotonic() - began >= 2
+            with pytest.raises(InvalidStatus) as refused:
+                async with client_of(service, fresh_database):
+                    pass
+            assert refused.value.response.status_code == 503
+            assert {(await one.closed())[0], (await late.closed())[0]} == {4200}
+    assert await exit_code == 0
+
+
 async def test_without_clients_it_ends_at_once(service: Service) -> None:
     began = time.monotonic()
     assert service.stop() == 0

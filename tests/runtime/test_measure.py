@@ -30,7 +30,7 @@ class Scraped:
 
     def __init__(self, world: World) -> None:
         self._metrics = PrometheusMetrics("1", strict=True)
-        self.lifecycle = Lifecycle(lambda: 0.0)
+        self.lifecycle = Lifecycle()
         self._metrics.on_scrape(Measure(world.hub, self.lifecycle))
 
     def page(self) -> Mapping[str, float]:

@@ -55,7 +55,7 @@ class Application:
     def __init__(self, world: World, *, keys: tuple[bytes, ...] = ()) -> None:
         self.world = world
         self.metrics = PrometheusMetrics("1.2.3", strict=True)
-        self.lifecycle = Lifecycle(lambda: 0.0)
+        self.lifecycle = Lifecycle()
         self.authentication = authentication(world, ORIGIN, keys=keys)
         self.errors = RecentErrors(world.report, world.clock.wall)
         self.status = StatusReport(

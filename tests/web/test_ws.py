@@ -25,7 +25,7 @@ async def test_a_fault_of_ours_closes_and_is_reported(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Client, where, fail)
     async with running() as world:
-        lifecycle = Lifecycle(lambda: 0.0)
+        lifecycle = Lifecycle()
         connection = AsgiConnection(send, 1 << 16)
         held = _Held(world.context, connection, lifecycle)
         held.start(None)
