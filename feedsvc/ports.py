@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedsvc.core.burst import Burst
+from feedsvc.core.burst import Burst, Direct
 from feedsvc.core.changes import Change, Document, Namespace, TailScope
 from feedsvc.core.positions import Position
 
@@ -192,6 +192,12 @@ class Connection(Protocol):
         """False while the transport is over its high-water mark, closing or closed."""
         ...
 
+    @property
+    def direct(self) -> Direct | None:
+        """The transport itself, if bursts may go to it as they are: only while `writable`, and to be counted by who
+        writes."""
+        ...
+
     def write(self, frames: Sequence[bytes]) -> None:
         """Hand over whole text frames (UTF-8 JSON) in order. Never blocks; after a close it does nothing."""
         ...
@@ -201,9 +207,10 @@ class Connection(Protocol):
         ...
 
     def on_room(self, callback: Callable[[], None]) -> None:
-        """Register the one callback that runs each time `writable` has changed, in either direction, but for a close.
+        """Register the one callback that runs each time `writable` has changed, in either direction; by a close only
+        where there is a `direct` way.
 
-        It may run inside `write`.
+        It may run inside a write.
         """
         ...
 

@@ -79,6 +79,7 @@ class Placement:
     def detach(self, subscription: Subscription) -> None:
         """Forget a subscription. Nothing is written for it from now on."""
         subscription.closed = True
+        subscription.full()
         self._do(lambda: self._places.detach(subscription))
 
     def writable(self, subscription: Subscription) -> None:
@@ -137,6 +138,13 @@ class Placement:
             self._trim(tail)
         finally:
             self._finish()
+
+    def take_direct(self) -> tuple[int, int]:
+        """Frames and bytes that went to transports past their connections since the last call."""
+        places = self._places
+        taken = places.direct_frames, places.direct_bytes
+        places.direct_frames = places.direct_bytes = 0
+        return taken
 
     def live_lost(self, start: Position, reason: str) -> None:
         """The live tail lost its place and was opened again at now (rule 4)."""

@@ -53,6 +53,8 @@ class Places:
         self.queue: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.subscriptions: dict[Subscription, LoggedTopic | None] = {}
+        self.direct_frames = self.direct_bytes = 0
+        """What was written to transports past their connections, since `Placement.take_direct`."""
         self.snapshots: dict[Subscription, None] = {}
         """Those whose snapshot has begun, each with the cursor and the position at which it did."""
 
@@ -96,6 +98,7 @@ class Places:
 
     def _leave(self, subscription: Subscription) -> None:
         """Take a subscription from wherever it stands; the caller says where it goes."""
+        subscription.write = None
         self.queue.pop(subscription, None)
         self.waiting.pop(subscription, None)
         self.snapshots.pop(subscription, None)
@@ -249,35 +252,54 @@ class Places:
         """Pump every reader of a topic on the live tail. Who is live, has room and is told all by one write
         is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
         log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
-        live, cursor, run = Place.LIVE, -1, None
+        cursor, run, told = -1, None, head
+        plain = b""
+        readers = list(logged.readers)
         log.sharing = True
         try:
-            for number, subscription in enumerate(list(logged.readers), 1):
-                outlet = subscription.outlet
-                if (
-                    subscription.place is live
-                    and subscription.went_live
-                    and not subscription.closed
-                    and outlet.writable
-                ):
+            for first in range(0, len(readers), _YIELD_EVERY):
+                direct = 0
+                for subscription in readers[first : first + _YIELD_EVERY]:
+                    write = subscription.write
+                    if write is None:
+                        self._fan_out_by_outlet(tail, log, subscription)
+                        continue
                     if subscription.cursor != cursor:
-                        cursor = subscription.cursor
+                        self._count_direct(run, direct)
+                        cursor, direct = subscription.cursor, 0
                         run = self._whole_run(log, cursor)
-                    if run is not None:
-                        outlet.frames(run.burst)
-                        subscription.cursor, subscription.at, subscription.told = (
-                            head_ordinal,
-                            head,
-                            run.position,
-                        )
-                    else:
+                        if run is not None:
+                            plain, told = run.burst.websocket, run.position
+                    if run is None:
                         self.pump(subscription)
-                else:
-                    self.pump(subscription)
-                if not number % _YIELD_EVERY:
-                    yield
+                        continue
+                    write(run.burst.deflated if subscription.deflates else plain)
+                    subscription.cursor, subscription.at, subscription.told = head_ordinal, head, told
+                    direct += 1
+                self._count_direct(run, direct)
+                yield
         finally:
             log.settle()
+
+    def _fan_out_by_outlet(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
+        if (
+            subscription.place is Place.LIVE
+            and subscription.went_live
+            and not subscription.closed
+            and subscription.outlet.writable
+        ):
+            run = self._whole_run(log, subscription.cursor)
+            if run is not None:
+                subscription.outlet.frames(run.burst)
+                subscription.cursor, subscription.at = tail.ring.head_ordinal, tail.head
+                subscription.told = run.position
+                return
+        self.pump(subscription)
+
+    def _count_direct(self, run: Run | None, deliveries: int) -> None:
+        if run is not None:
+            self.direct_frames += deliveries * run.burst.count
+            self.direct_bytes += deliveries * run.burst.size_bytes
 
     def _whole_run(self, log: TopicLog, cursor: int) -> Run | None:
         """All that is in a log behind a cursor, where one write can tell it."""
@@ -291,6 +313,9 @@ class Places:
             subscription.replayed_bytes = 0
             if not subscription.went_live:
                 self._go_live(subscription)
+            direct = subscription.outlet.direct
+            if direct is not None and subscription.outlet.writable and not subscription.closed:
+                subscription.write, subscription.deflates = direct
 
     def _go_live(self, subscription: Subscription) -> None:
         """Once for each `subscribed` and `resync`; where nothing is replayed it comes before the first event."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from feedsvc.core.burst import Burst
+from feedsvc.core.burst import Burst, Direct
 from feedsvc.core.changes import Namespace
 from feedsvc.core.messages import SnapshotMode
 from feedsvc.core.positions import Position
@@ -47,6 +48,11 @@ class Outlet(Protocol):
     @property
     def writable(self) -> bool: ...
 
+    @property
+    def direct(self) -> Direct | None:
+        """The way around `frames`, if there is one."""
+        ...
+
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
         """Answer the `subscribe`; `position` is None where the client must not store one (lost, snapshot)."""
         ...
@@ -82,7 +88,8 @@ class Subscription:
     off the log continues from there, not from the client's token. `told` is the last position its client was
     given. `reason` says why it is LOST. `replaying`: it was resumed, and `live` comes once nothing is left to replay.
     `strict`: when it joined, `at` was surely not before what that tail had read. `snapshots_owed` numbers the
-    snapshots that came due, so that who reads one can tell that it was abandoned.
+    snapshots that came due, so that who reads one can tell that it was abandoned. `write`: only while it is LIVE,
+    went live, and its connection takes more: then a fan-out may write to the transport itself.
     """
 
     __slots__ = (
@@ -90,6 +97,7 @@ class Subscription:
         "at",
         "closed",
         "cursor",
+        "deflates",
         "logged",
         "outlet",
         "place",
@@ -104,6 +112,7 @@ class Subscription:
         "told",
         "topic",
         "went_live",
+        "write",
     )
 
     def __init__(
@@ -123,6 +132,8 @@ class Subscription:
         self.tail: Tail | None = None
         self.logged: LoggedTopic | None = None
         self.cursor = 0
+        self.write: Callable[[bytes], object] | None = None
+        self.deflates = False
         self.announced = False
         self.went_live = False
         self.replaying = False
@@ -132,6 +143,11 @@ class Subscription:
         self.resyncs = 0
         self.snapshot: SnapshotMode = snapshot
         self.snapshots_owed = 0
+
+    def full(self) -> None:
+        """Its connection takes nothing now, or never again. Told at once, in the middle of a write too; the
+        rest waits for `Placement.writable`."""
+        self.write = None
 
     @property
     def located(self) -> bool:

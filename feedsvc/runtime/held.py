@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from feedsvc.core import messages
+from feedsvc.core.burst import Direct
 from feedsvc.core.messages import ExtendedTimestamp
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
@@ -35,6 +36,10 @@ class Held:
     @property
     def writable(self) -> bool:
         return self._connection.writable
+
+    @property
+    def direct(self) -> Direct | None:
+        return self._connection.direct
 
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:
         client, topic = self._client, self.topic

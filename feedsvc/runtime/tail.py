@@ -121,6 +121,10 @@ class Readers:
             metrics.observe("match_seconds", match_s, tail=kind)
             metrics.observe("pump_seconds", worked_s + ended - started - match_s, tail=kind)
             metrics.observe("pump_delay_seconds", ended - arrived, tail=kind)
+        frames, size_bytes = self.placement.take_direct()
+        if frames:
+            metrics.count("frames_sent", frames)
+            metrics.count("bytes_sent", size_bytes)
 
     async def read(self, stream: ChangeStream) -> Batch:
         """One batch; at scope `collection` a drop or rename never comes without the invalidate behind it."""

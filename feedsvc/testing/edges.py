@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from feedsvc.core.burst import Burst
+from feedsvc.core.burst import Burst, Direct
 from feedsvc.ports import AuthError, Claims
 from feedsvc.testing.oplog import START
 
@@ -27,6 +27,7 @@ class MemoryConnection:
         self._room = room
         self._open = True
         self._callback: Callable[[], None] | None = None
+        self.direct = Direct(self._write_direct, deflates=False)
 
     @property
     def writable(self) -> bool:
@@ -35,11 +36,14 @@ class MemoryConnection:
     def write(self, frames: Sequence[bytes]) -> None:
         if self.closed is not None:
             return
+        self.frames_sent += len(frames)
+        self.bytes_sent += sum(map(len, frames))
+        self._take(frames)
+
+    def _take(self, frames: Sequence[bytes]) -> None:
         before = self.writable
         self.writes += 1
         self.frames.extend(frames)
-        self.frames_sent += len(frames)
-        self.bytes_sent += sum(map(len, frames))
         if self._room is not None:
             self._room -= len(frames)
         self._notify(before)
@@ -47,12 +51,19 @@ class MemoryConnection:
     def write_burst(self, burst: Burst) -> None:
         self.write(burst.frames)
 
+    def _write_direct(self, data: bytes) -> None:
+        if not self.writable:
+            raise AssertionError("written to a transport that takes nothing")
+        self._take(unframed(data))
+
     def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
 
     def close(self, code: int, reason: str = "") -> None:
         if self.closed is None:
+            before = self.writable
             self.closed = (code, reason)
+            self._notify(before)
 
     def set_writable(self, writable: bool) -> None:
         """Open or shut the transport; a change runs the callback."""
@@ -79,6 +90,18 @@ class MemoryConnection:
         messages = self.messages()
         self.frames.clear()
         return messages
+
+
+def unframed(data: bytes) -> list[bytes]:
+    """The payloads of whole WebSocket frames of a server (RFC 6455, section 5.2)."""
+    frames = []
+    while data:
+        extended_bytes = {126: 2, 127: 8}.get(data[1], 0)
+        head = 2 + extended_bytes
+        end = head + (int.from_bytes(data[2:head], "big") if extended_bytes else data[1])
+        frames.append(data[head:end])
+        data = data[end:]
+    return frames
 
 
 class MemoryVerifier:

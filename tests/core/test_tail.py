@@ -26,6 +26,7 @@ class Silent:
     """An outlet that is never used here."""
 
     writable = True
+    direct = None
 
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None: ...
     def frames(self, burst: Burst) -> None: ...

@@ -17,11 +17,14 @@ from feedsvc.ports import (
     EventUnavailable,
     PositionLost,
     SourceError,
+    SourceUnavailable,
 )
 from feedsvc.testing import MemoryOplog, MemorySource
 
 _CUT_BEFORE_INVALIDATE = 0.3
 _LATE_READ_S = 0.2
+_SOCKET_S = 5.0
+"""The `socketTimeoutMS` of the driver: a read is never waited for without end."""
 
 
 class FaultySource(MemorySource):
@@ -155,7 +158,11 @@ class SlowCursor:
         self._rng = rng
 
     async def read(self) -> Sequence[Document]:
-        documents = await self._inner.read()
+        try:
+            async with asyncio.timeout(_SOCKET_S):
+                documents = await self._inner.read()
+        except TimeoutError:
+            raise SourceUnavailable("no reply: the member does not reach the position of the find") from None
         if self._source.find_pace_s:
             await asyncio.sleep(self._source.find_pace_s * self._rng.random())
         self._reads_left -= 1

@@ -23,6 +23,8 @@ class _Topic(msgspec.Struct, frozen=True):
 class _Outlet:
     """Takes everything while `writable`."""
 
+    direct = None
+
     def __init__(self, writable: bool) -> None:
         self.writable = writable
         self.taken: list[bytes] = []

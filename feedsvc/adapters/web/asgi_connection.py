@@ -23,6 +23,8 @@ _REASON_BYTES = 123
 class AsgiConnection:
     """`run` is the writer; it returns when the close was sent or the peer is gone."""
 
+    direct = None
+
     def __init__(self, send: Send, high_water_bytes: int) -> None:
         self._send = send
         self._high_water_bytes = high_water_bytes

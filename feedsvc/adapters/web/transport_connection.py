@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from feedsvc.adapters.web.server_protocol import FeedProtocol
-from feedsvc.core.burst import Burst
+from feedsvc.core.burst import Burst, Direct
 
 _REASON_BYTES = 123
 """The most that a close frame can carry (RFC 6455, section 5.5)."""
@@ -29,6 +29,7 @@ class TransportConnection:
         "_write",
         "bytes_sent",
         "close_sent",
+        "direct",
         "frames_sent",
         "writable",
     )
@@ -42,6 +43,7 @@ class TransportConnection:
         self._protocol = protocol
         self._write = protocol.transport.write
         self._deflates = protocol.deflates
+        self.direct = Direct(self._write, self._deflates)
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
         self._ended: Callable[[int, str], None] | None = None
@@ -86,7 +88,7 @@ class TransportConnection:
             self._receive(text)
 
     def room_changed(self, room: bool) -> None:
-        if self._shut or room == self.writable:
+        if room == self.writable or (self._shut and room):
             return
         self.writable = room
         if self._callback is not None:
@@ -94,7 +96,7 @@ class TransportConnection:
 
     def shut(self) -> None:
         self._shut = True
-        self.writable = False
+        self.room_changed(False)
 
     def gone(self, code: int, reason: str) -> None:
         if self._ended is not None:
