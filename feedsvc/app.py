@@ -230,7 +230,8 @@ class Service:
             explain=ExplainEndpoint(context, authentication),
             tickets=TicketsEndpoint(authentication, clock, self._metrics, limits.tickets_per_minute),
             status=StatusEndpoint(authentication, self._status_streams, self._metrics),
-            openapi=importlib.resources.files("feedsvc").joinpath("openapi.yaml").read_bytes(),
+            openapi=_own_file("openapi.yaml"),
+            api_page=_own_file("openapi.html"),
         )
         app = build_app(routes, settings.allowed_origins, self._metrics, self._report)
         self._server = FeedServer(_server_config(settings, limits, app))
@@ -281,6 +282,11 @@ class Service:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def _own_file(name: str) -> bytes:
+    """A file of the package."""
+    return importlib.resources.files("feedsvc").joinpath(name).read_bytes()
 
 
 def _server_config(settings: Settings, limits: Limits, app: object) -> uvicorn.Config:

@@ -1,6 +1,6 @@
-"""`openapi.yaml` and `docs/errors.md`, generated from the messages and the error registry.
+"""`openapi.yaml`, its page and `docs/errors.md`, generated from the messages and the error registry.
 
-`python -m feedsvc.openapi` writes both, `--check` fails where a file is not what would be written. Nothing in either is
+`python -m feedsvc.openapi` writes them, `--check` fails where a file is not what would be written. Nothing in either is
 written by hand: to change them, change `core.messages`, `core.errors` or the routes below and in `openapi_routes`.
 
 OpenAPI does not describe WebSocket frames. They are in `components.schemas`, under `ClientFrame` and `ServerFrame`, so
@@ -10,31 +10,52 @@ that generators of types find them.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
+from feedsvc import openapi_examples
 from feedsvc.core.errors import REGISTRY, ErrorEntry, close_action
-from feedsvc.core.explain import Explained, Refused
-from feedsvc.core.messages import (
-    CLIENT_FRAMES,
-    SERVER_FRAMES,
-    STREAM_FRAMES,
-    SUBPROTOCOL,
-    Frame,
-    StreamRequest,
+from feedsvc.openapi_explain import explain
+from feedsvc.openapi_operators import admin, status
+from feedsvc.openapi_page import page
+from feedsvc.openapi_routes import (
+    TAGS,
+    description,
+    docs,
+    everywhere,
+    health,
+    metrics,
+    preflight,
+    ticket_scheme,
+    tickets,
 )
-from feedsvc.core.status import Status
-from feedsvc.core.tickets import IssuedTicket
-from feedsvc.openapi_routes import description, preflight, problems, status, ticket_parameter, tickets
+from feedsvc.openapi_schemas import closing, schemas
 from feedsvc.openapi_sse import sse
+from feedsvc.openapi_ws import websocket
 
 COMMAND = "python -m feedsvc.openapi"
-_REF = "#/components/schemas/{name}"
+_ABOUT = (
+    "Clients subscribe to topics (a collection, a filter, fields) over a WebSocket or as server-sent events, and can "
+    "resume after any position that the oplog still holds. The frames of both are the schemas below `ClientFrame` and "
+    "`ServerFrame`. Errors of HTTP are problem documents (RFC 9457); `x-errors` lists the codes, `x-close-codes` what "
+    "ends a connection and what the client does then. HEAD is answered where GET is, but for `/v1/sse`."
+)
+_READY = "Connections are welcome. Fails while draining; during an outage of MongoDB it says `degraded`."
+
+_ON_FRAMES = frozenset(
+    (
+        *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden", "unknown_collection"),
+        *("filter_invalid", "filter_unsupported", "images_required", "already_subscribed", "not_subscribed"),
+        *("token_invalid", "subscription_limit", "topic_limit", "snapshot_unavailable", "rate_limited"),
+        *("source_unavailable", "internal"),
+    )
+)
+"""What an `error` frame can say (protocol.md section 8)."""
 
 _ACTIONS = (
     (range(4000, 4100), "Do not reconnect: it would be refused again."),
@@ -55,46 +76,66 @@ def action_of(close_code: int) -> str:
 
 def document() -> dict[str, Any]:
     """The OpenAPI 3.1 description of the routes that exist."""
-    return {
+    made = {
         "openapi": "3.1.0",
         "info": {
             "title": "feedsvc",
             "version": "1",
             "summary": "Change feeds from MongoDB to many WebSocket clients.",
-            "description": "For people: docs/protocol.md and docs/errors.md.",
+            "description": _ABOUT,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": "/", "description": "The instance that serves this document."}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": {
-            "/v1/ws": {"get": _websocket()},
+            "/v1/ws": {"get": websocket()},
             "/v1/sse": sse(),
             "/v1/tickets": tickets(),
-            "/v1/topics/explain": {"post": _explain(), "options": preflight("Explain")},
+            "/v1/topics/explain": {"post": explain(), "options": preflight("Explain", "POST")},
             "/v1/status": status(),
-            "/healthz/live": {"get": _health("live", "The process works.")},
-            "/healthz/startup": {"get": _health("startup", "MongoDB has answered for the first time.")},
-            "/healthz/ready": {"get": _health("ready", "Connections are welcome. Fails while draining.")},
-            "/metrics": {"get": _metrics()},
+            "/healthz/live": health("live", "The process works."),
+            "/healthz/startup": health("startup", "MongoDB has answered for the first time."),
+            "/healthz/ready": health("ready", _READY),
+            "/metrics": metrics(),
+            **admin(),
             "/openapi.yaml": description(),
+            "/docs": docs(),
         },
         "components": {
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "JWT",
+                    "description": "A JWT of the issuer that the service is configured for.",
+                },
+                "ticket": ticket_scheme(),
             },
-            "schemas": _schemas(),
+            "schemas": schemas(),
+            "responses": everywhere(),
+            "examples": openapi_examples.problem_examples(),
         },
-        "x-errors": [_error_row(entry) for entry in REGISTRY.values()],
         "x-close-codes": [
-            {"closeCode": code, "code": entry.code, "action": action_of(code)} for code, entry in _closing()
+            {"closeCode": code, "code": entry.code, "action": action_of(code)} for code, entry in closing()
         ],
     }
+    answered = set(_codes_of_responses(made))
+    made["x-errors"] = [_error_row(entry, answered) for entry in REGISTRY.values()]
+    return made
 
 
+@functools.cache
 def openapi_yaml() -> str:
     """The file `openapi.yaml`."""
     text = yaml.dump(
         document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
     )
     return f"# Generated by `{COMMAND}`; do not edit.\n{text}"
+
+
+def openapi_html() -> str:
+    """The page of `/docs`."""
+    return page(document())
 
 
 def errors_markdown() -> str:
@@ -111,9 +152,9 @@ def errors_markdown() -> str:
         "|---|---|---|---|---|",
     ]
     for entry in REGISTRY.values():
-        closing = "" if entry.close_code is None else str(entry.close_code)
+        closes = "" if entry.close_code is None else str(entry.close_code)
         retry = "yes" if entry.retryable else "no"
-        lines.append(f"| `{entry.code}` | {entry.meaning} | {entry.status} | {closing} | {retry} |")
+        lines.append(f"| `{entry.code}` | {entry.meaning} | {entry.status} | {closes} | {retry} |")
     lines += [
         "",
         "An error frame leaves the connection open. A code with a close code can also end it:",
@@ -121,7 +162,7 @@ def errors_markdown() -> str:
         "| close code | code | what the client does |",
         "|---|---|---|",
     ]
-    lines += [f"| {code} | `{entry.code}` | {action_of(code)} |" for code, entry in _closing()]
+    lines += [f"| {code} | `{entry.code}` | {action_of(code)} |" for code, entry in closing()]
     lines += [
         "",
         "The range decides, so that a client also understands codes that are added later:",
@@ -141,9 +182,10 @@ def errors_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-FILES = {
+FILES: Mapping[str, Callable[[], str]] = {
     "openapi.yaml": openapi_yaml,
-    "feedsvc/openapi.yaml": openapi_yaml,  # what an installed package serves
+    "feedsvc/openapi.yaml": openapi_yaml,  # what an installed package serves, and as a page:
+    "feedsvc/openapi.html": openapi_html,
     "docs/errors.md": errors_markdown,
 }
 """Path from the root of the repository to what makes its content."""
@@ -184,206 +226,29 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _closing() -> list[tuple[int, ErrorEntry]]:
-    return sorted(
-        ((entry.close_code, entry) for entry in REGISTRY.values() if entry.close_code is not None),
-        key=lambda pair: pair[0],
-    )
+def _codes_of_responses(part: object) -> Iterator[str]:
+    """The codes of all problem documents below."""
+    if isinstance(part, dict):
+        yield from part.get("application/problem+json", {}).get("examples", ())
+        for inner in part.values():
+            yield from _codes_of_responses(inner)
 
 
-def _error_row(entry: ErrorEntry) -> dict[str, Any]:
+def _error_row(entry: ErrorEntry, answered: Container[str]) -> dict[str, Any]:
+    """`in`: a problem document of a response, an `error` frame, or what closes a connection."""
+    places = {
+        "response": entry.code in answered,
+        "frame": entry.code in _ON_FRAMES,
+        "close": entry.close_code is not None,
+    }
     return {
         "code": entry.code,
         "meaning": entry.meaning,
         "status": entry.status,
         "closeCode": entry.close_code,
         "retryable": entry.retryable,
+        "in": [place for place, there in places.items() if there],
     }
-
-
-def _websocket() -> dict[str, Any]:
-    return {
-        "operationId": "openFeed",
-        "summary": "Upgrade to the WebSocket feed.",
-        "description": (
-            f"WebSocket with the subprotocol `{SUBPROTOCOL}`, which is assumed if none is offered. The JWT comes as "
-            "`Authorization: Bearer`, as the subprotocol entry `bearer.<jwt>`, or in a first frame `auth`; or a ticket "
-            "stands for it in the URL. Each text frame is one JSON object: `ClientFrame` to the server, `ServerFrame` "
-            "to the client."
-        ),
-        "security": [{"bearer": []}, {}],
-        "parameters": [
-            {
-                "name": "Sec-WebSocket-Protocol",
-                "in": "header",
-                "schema": {"type": "string"},
-                "example": f"{SUBPROTOCOL}, bearer.<jwt>",
-            },
-            ticket_parameter(),
-        ],
-        "responses": {
-            "101": {"description": "The socket is open."},
-            **problems(
-                *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden"),
-                *("rate_limited", "source_unavailable", "going_away"),
-            ),
-        },
-    }
-
-
-_EXAMPLE_TOPIC = {
-    "collection": "orders",
-    "filter": {"status": {"$in": ["open", "paid"]}, "total": {"$gte": 100}},
-    "operations": ["insert", "update", "replace", "delete"],
-    "fields": {"total": 1, "status": 1},
-}
-_EXPLAINED = {
-    "topic": "Yk3vKq0c1v2mJ8bZrT0x",
-    "canonical": {
-        "collection": "orders",
-        "filter": {"total": {"$gte": 100}, "status": {"$in": ["open", "paid"]}},
-        "policyFilter": True,
-        "operations": ["insert", "update", "replace", "delete"],
-        "fields": {"status": 1, "total": 1},
-        "membership": "exact",
-    },
-    "index": {"lookups": [["status"]], "residual": True, "scanned": False, "cost": 6},
-    "fidelity": {"membership": "exact", "deletes": True},
-    "snapshot": {"available": True},
-}
-_REFUSED = {
-    "refused": {
-        "code": "filter_unsupported",
-        "message": "topic.filter: note.$text: this operator is not supported",
-    }
-}
-
-
-def _explain() -> dict[str, Any]:
-    return {
-        "operationId": "explainTopic",
-        "summary": "What a subscribe with this topic would get, without a stream.",
-        "description": (
-            "The body is the `topic` of a `Subscribe` frame. The answer names the topic id, the topic in canonical "
-            "form, what the matcher's index does with it, what its membership events can promise, and whether it can "
-            "have a snapshot; or why it would be refused. What the policy adds is not shown, only that it does."
-        ),
-        "security": [{"bearer": []}],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": _ref("TopicRequest"), "example": _EXAMPLE_TOPIC},
-            },
-        },
-        "responses": {
-            "200": {
-                "description": "The answer, also where the topic would be refused.",
-                "content": {
-                    "application/json": {
-                        "schema": {"anyOf": [_ref("Explained"), _ref("Refused")]},
-                        "examples": {
-                            "explained": {"summary": "A topic.", "value": _EXPLAINED},
-                            "refused": {"summary": "No topic.", "value": _REFUSED},
-                        },
-                    }
-                },
-            },
-            **problems(
-                *("bad_request", "auth_invalid", "auth_expired", "auth_in_url", "forbidden"),
-                *("rate_limited", "source_unavailable", "internal"),
-            ),
-        },
-    }
-
-
-def _health(name: str, summary: str) -> dict[str, Any]:
-    body = {"application/json": {"schema": _ref("Health")}}
-    return {
-        "operationId": f"health{name.capitalize()}",
-        "summary": summary,
-        "responses": {
-            "200": {"description": "Yes.", "content": body},
-            "503": {"description": "No.", "content": body},
-        },
-    }
-
-
-def _metrics() -> dict[str, Any]:
-    return {
-        "operationId": "metrics",
-        "summary": "Metrics for Prometheus.",
-        "responses": {
-            "200": {
-                "description": "Text format 0.0.4.",
-                "content": {"text/plain": {"schema": {"type": "string"}}},
-            }
-        },
-    }
-
-
-def _schemas() -> dict[str, Any]:
-    described = (
-        *CLIENT_FRAMES,
-        *SERVER_FRAMES,
-        *STREAM_FRAMES,
-        StreamRequest,
-        Explained,
-        Refused,
-        IssuedTicket,
-        Status,
-    )
-    _, schemas = msgspec.json.schema_components(described, ref_template=_REF)
-    for name in ("Error", "RefusedTopic", "SnapshotAnswer"):
-        schemas[name]["properties"]["code"] = _ref("ErrorCode")
-    return {
-        "ClientFrame": _union(CLIENT_FRAMES),
-        "ServerFrame": _union(SERVER_FRAMES),
-        "StreamFrame": _union((*SERVER_FRAMES, *STREAM_FRAMES)),
-        **schemas,
-        "ErrorCode": {"enum": list(REGISTRY), "description": "The codes and their meaning: x-errors."},
-        "CloseCode": {
-            "enum": [code for code, _ in _closing()],
-            "description": "WebSocket close codes of this service: x-close-codes.",
-        },
-        "Problem": {
-            "title": "Problem",
-            "description": "RFC 9457.",
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "format": "uri"},
-                "title": {"type": "string"},
-                "status": {"type": "integer"},
-                "code": _ref("ErrorCode"),
-                "detail": {"type": "string"},
-                "retryable": {"type": "boolean"},
-            },
-            "required": ["type", "title", "status", "code", "detail", "retryable"],
-        },
-        "Health": {
-            "title": "Health",
-            "type": "object",
-            "properties": {
-                "status": {"enum": ["ok", "degraded", "starting", "draining", "failing"]},
-                "detail": {"type": "string"},
-            },
-            "required": ["status", "detail"],
-        },
-    }
-
-
-def _union(frames: Sequence[type[Frame]]) -> dict[str, Any]:
-    names = {str(frame.__struct_config__.tag): frame.__name__ for frame in frames}
-    return {
-        "oneOf": [_ref(name) for name in names.values()],
-        "discriminator": {
-            "propertyName": "type",
-            "mapping": {tag: _REF.format(name=name) for tag, name in names.items()},
-        },
-    }
-
-
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": _REF.format(name=name)}
 
 
 if __name__ == "__main__":

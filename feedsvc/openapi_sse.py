@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from feedsvc import openapi_examples
 from feedsvc.core.limits import Limits
-from feedsvc.openapi_routes import preflight, problems, schema, ticket_parameter
+from feedsvc.openapi_routes import cross_origin, preflight, problems, schema
 
 _LIMITS = Limits()
 _CODES = (
@@ -16,18 +18,18 @@ _CODES = (
     "internal",
 )
 _TOPIC = {"collection": "orders", "filter": {"status": "open"}}
-_STREAM = """retry: 2000
-id: AXk3...
 
-event: subscribed
-data: {"type":"subscribed","id":"0","topic":"Yk3v...","resumed":false,...}
-id: AXk3...
 
-event: event
-data: {"type":"event","topic":"Yk3v...","event":{"_id":"...","operationType":"insert",...}}
-id: B0pq...
+def _events(*names: str) -> str:
+    """A stream as it is sent, with the examples of these frames."""
+    blocks = ["retry: 2000\nid: AXk3u8kq9vB3mZ0p1\n"]
+    for number, name in enumerate(names, 2):
+        frame = openapi_examples.SCHEMAS[name]
+        data = json.dumps(frame, separators=(",", ":"))
+        blocks.append(f"event: {frame['type']}\ndata: {data}\nid: AXk3u8kq9vB3mZ0p{number}\n")
+    return "\n".join(blocks)
 
-"""
+
 _DESCRIPTION = (
     "The same topics, rights and frames as over a WebSocket, for clients that cannot open one. Each event's name is "
     "the `type` of its data, which is a `StreamFrame`; `subscribed.id` is the index of the topic. `id:` is the resume "
@@ -42,9 +44,10 @@ def sse() -> dict[str, Any]:
     return {
         "get": {
             "operationId": "openStream",
+            "tags": ["feeds"],
             "summary": "A stream of server-sent events.",
             "description": f"{_DESCRIPTION} A query parameter that is not listed here is refused.",
-            "security": [{"bearer": []}, {}],
+            "security": [{"bearer": []}, {"ticket": []}],
             "parameters": [
                 {
                     "name": "topic",
@@ -82,17 +85,17 @@ def sse() -> dict[str, Any]:
                     },
                 },
                 _resume_after(),
-                ticket_parameter(),
                 _last_event_id(),
             ],
             "responses": _responses(),
         },
         "post": {
             "operationId": "openStreamByPost",
+            "tags": ["feeds"],
             "summary": "The same, for topics that do not fit into a URL.",
             "description": _DESCRIPTION,
-            "security": [{"bearer": []}, {}],
-            "parameters": [_resume_after(), ticket_parameter(), _last_event_id()],
+            "security": [{"bearer": []}, {"ticket": []}],
+            "parameters": [_resume_after(), _last_event_id()],
             "requestBody": {
                 "required": True,
                 "content": {
@@ -101,7 +104,7 @@ def sse() -> dict[str, Any]:
             },
             "responses": _responses(),
         },
-        "options": preflight("Stream"),
+        "options": preflight("Stream", "GET, POST"),
     }
 
 
@@ -118,6 +121,7 @@ def _last_event_id() -> dict[str, Any]:
     return {
         "name": "Last-Event-ID",
         "in": "header",
+        "description": "What an EventSource sends when it reconnects: the last `id:` that it read.",
         "schema": {"type": "string", "maxLength": _LIMITS.sse_resume_token_chars},
     }
 
@@ -127,10 +131,22 @@ def _responses() -> dict[str, Any]:
         "200": {
             "description": "The stream.",
             "headers": {
-                "Cache-Control": {"schema": {"const": "no-store"}},
-                "X-Accel-Buffering": {"schema": {"const": "no"}},
+                "Cache-Control": {
+                    "description": "Nothing of it may be kept.",
+                    "schema": {"const": "no-store"},
+                },
+                "X-Accel-Buffering": {
+                    "description": "Tells nginx to pass on each event at once.",
+                    "schema": {"const": "no"},
+                },
+                **cross_origin(),
             },
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _STREAM}},
+            "content": {
+                "text/event-stream": {
+                    "schema": schema("ServerSentEvent"),
+                    "x-stream-example": _events("Subscribed", "Event"),
+                }
+            },
         },
         "204": {"description": "The stream was closed for good; do not come back."},
         **problems(*_CODES),

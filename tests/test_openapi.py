@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,10 @@ def test_every_event_of_a_stream_has_a_schema(document: dict[str, Any], frame: t
     assert schemas["StreamFrame"]["discriminator"]["mapping"][tag] == f"#/components/schemas/{frame.__name__}"
 
 
-def test_every_reference_leads_to_a_schema(document: dict[str, Any]) -> None:
-    targets = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    targets = {
+        f"#/components/{kind}/{name}" for kind, members in document["components"].items() for name in members
+    }
     assert set(references(document)) <= targets
 
 
@@ -82,11 +83,6 @@ def test_every_close_code_has_the_action_of_its_range(document: dict[str, Any]) 
 def test_a_problem_has_exactly_the_fields_of_its_schema(document: dict[str, Any]) -> None:
     schema = document["components"]["schemas"]["Problem"]
     assert set(errors.problem("forbidden", "x")) == set(schema["properties"]) == set(schema["required"])
-
-
-def test_paths_are_the_routes_of_the_application(document: dict[str, Any]) -> None:
-    source = (ROOT / "feedsvc/adapters/web/http.py").read_text(encoding="utf-8")
-    assert set(document["paths"]) == set(re.findall(r'Route\(\s*"([^"]+)"', source))
 
 
 def test_check_names_what_differs_and_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,7 @@ class Application:
             ),
             status=StatusEndpoint(self.authentication, self.status_streams, self.metrics),
             openapi=b"openapi: 3.1.0\n",
+            api_page=b"<!doctype html><style>p {}</style><p>feedsvc",
         )
         self.app = build_app(routes, frozenset({ORIGIN}), self.metrics, world.report)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)

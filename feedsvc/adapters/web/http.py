@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from feedsvc.adapters.web import admin
+from feedsvc.adapters.web.api_page import api_page
 from feedsvc.adapters.web.cors import CrossOrigin
 from feedsvc.adapters.web.problems import problem_response
 from feedsvc.core.errors import Refusal
@@ -49,7 +50,8 @@ class HealthProbe(Protocol):
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """What answers where. `exposition` returns the page of metrics and its content type, `openapi` is the file."""
+    """What answers where. `exposition` returns the page of metrics and its content type, `openapi` is the file,
+    `api_page` the same as HTML."""
 
     feed: ASGIApp
     sse: ASGIApp
@@ -59,6 +61,7 @@ class Routes(msgspec.Struct, frozen=True):
     tickets: Endpoint
     status: ASGIApp
     openapi: bytes
+    api_page: bytes
 
 
 def build_app(
@@ -131,6 +134,7 @@ def build_app(
             Route("/healthz/ready", healthz(routes.probe.ready)),
             Route("/metrics", exposition),
             Route("/openapi.yaml", openapi),
+            Route("/docs", api_page(routes.api_page)),
             WebSocketRoute(_ANY_OTHER, elsewhere),
         ],
         exception_handlers={404: no_route, 405: no_method, Exception: failed},
