@@ -14,6 +14,7 @@ SHORT_OPLOG_S = 3600
 """A full oplog that reaches less far back loses clients in an ordinary restart of theirs, or at a burst of writes."""
 ROLE_REMEDY = "Give the user the role that doctor prints (docs/mongodb-role.md)."
 """The role is printed where a finding has it."""
+USER_REMEDY = f"Name a user in the URI: mongodb://USER:PASSWORD@HOST/?authSource=admin. {ROLE_REMEDY}"
 SKEW_WARN_S = 2.0
 FEWEST_CLIENTS = 1000
 """A machine that has no room for so many sockets is not set up for the service."""

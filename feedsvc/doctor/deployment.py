@@ -14,14 +14,13 @@ from feedsvc.adapters.mongo.probe import Probe, sets_pool_size
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
-from feedsvc.doctor.catalogue import ROLE_REMEDY
+from feedsvc.doctor.catalogue import ROLE_REMEDY, USER_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_clock, judge_expiry, judge_oplog, judge_pool, judge_version
-from feedsvc.doctor.questions import ANSWER_S, answer
+from feedsvc.doctor.questions import ANSWER_S, UNAUTHORIZED, answer
 from feedsvc.doctor.served import Served
 from feedsvc.ports import SourceError, SourceRefused
 
-_UNAUTHORIZED = 13
 _LOGIN_CODES = (18, 8000)
 
 
@@ -86,6 +85,10 @@ class DeploymentDoctor:
                     f"the server answers and does not take the user: {error}",
                     remedy="Check user and password in FEEDSVC_MONGODB_URI, and authSource: the database in which the "
                     "user was made, mostly `admin`.",
+                )
+            elif error.code == UNAUTHORIZED:
+                self._findings.add(
+                    "mongodb_answers", "error", f"the server wants a user: {error}", remedy=USER_REMEDY
                 )
             else:
                 self._findings.add(
@@ -173,7 +176,7 @@ class DeploymentDoctor:
         try:
             judge_expiry(self._findings, await answer(self._probe.image_expiry_s()), self._oplog_hours)
         except SourceRefused as error:
-            if error.code == _UNAUTHORIZED:
+            if error.code == UNAUTHORIZED:
                 self._findings.add(
                     "image_expiry",
                     "warning",

@@ -11,6 +11,8 @@ from feedsvc.ports import SourceError, SourceRefused
 ANSWER_S = 5.0
 """For each question. The driver looks for a server as long as that by itself."""
 
+UNAUTHORIZED = 13
+
 T = TypeVar("T")
 
 

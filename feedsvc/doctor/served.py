@@ -15,16 +15,15 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.policy import Policy
 from feedsvc.core.policy_parser import TENANT_MAX_CHARS, WILDCARD
 from feedsvc.core.positions import boundary
-from feedsvc.doctor.catalogue import ROLE_REMEDY
+from feedsvc.doctor.catalogue import USER_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_images
-from feedsvc.doctor.questions import answer
+from feedsvc.doctor.questions import UNAUTHORIZED, answer
 from feedsvc.ports import CollectionInfo, SourceRefused
 
 _DATABASES = 3
 _COLLECTIONS = 20
 """Of those that only a pattern or `*` names."""
-_UNAUTHORIZED = 13
 _VIEW = 166
 
 
@@ -153,8 +152,8 @@ class Served:
 
     def _refused(self, name: str, subject: str, error: SourceRefused) -> None:
         remedy = ""
-        if error.code == _UNAUTHORIZED and not self._has_user:
-            remedy = f"Name a user in the URI: mongodb://USER:PASSWORD@HOST/?authSource=admin. {ROLE_REMEDY}"
+        if error.code == UNAUTHORIZED and not self._has_user:
+            remedy = USER_REMEDY
         self._findings.add(name, "error", str(error), subject=subject, remedy=remedy)
 
 

@@ -121,6 +121,15 @@ class Engine:
         self._end(signal.SIGTERM)
         self.start()
 
+    def require_users(self) -> None:
+        """Start again and let in only users, which `client` has made before. It then checks their actions on databases,
+        but for `changeStream`, which goes with `find`, and not on collections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._arguments.append("--auth")
+        self.restart()
+
     def stop(self) -> None:
         """End the process at once and remove its directory."""
         if self._client is not None:
