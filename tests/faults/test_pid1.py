@@ -11,49 +11,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.engine import Engine
+from tests.support.processes import (
+    UNSHARE,
+    catches_sigterm,
+    children,
+    exists,
+    may_unshare,
+    number_in_its_namespace,
+)
 from tests.support.service import Service, client_of
 
 DRAIN_S = 2.0
-UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
-
-
-def may_unshare() -> bool:
-    try:
-        return subprocess.run([*UNSHARE, "true"], capture_output=True, timeout=10).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-def children(pid: int) -> list[int]:
-    """The children of a process, as the kernel lists them for each of its threads."""
-    found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (thread / "children").read_text().split())
-    return found
-
-
-def exists(pid: int) -> bool:
-    """Zombies do."""
-    return Path(f"/proc/{pid}").exists()
-
-
-def catches_sigterm(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
-
-
-def number_in_its_namespace(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
-    return int(line.split()[-1])
 
 
 @pytest.fixture

@@ -68,7 +68,8 @@ class Address(Protocol):
 class Service:
     """One `feedsvc serve` process. Environment by keyword: `max_age="5"` is FEEDSVC_MAX_AGE.
 
-    `wrapper`: a command that runs it as its child; `pid` and signals are then those of the wrapper.
+    `wrapper`: a command that runs it as its child; `pid` and signals are then those of the wrapper. `command`: what is
+    run instead of this environment's own.
     """
 
     def __init__(
@@ -79,11 +80,12 @@ class Service:
         *,
         token_keys: str | None = None,
         wrapper: Sequence[str] = (),
+        command: Sequence[str] = (sys.executable, "-m", "feedsvc", "serve"),
         **environment: str,
     ) -> None:
         self.port = free_port()
         self.token_keys = token_keys or token_key()
-        self._wrapper = wrapper
+        self._command = [*wrapper, *command]
         self._log = directory / f"service-{self.port}.log"
         policy_path = directory / f"policy-{self.port}.yaml"
         policy_path.write_text(yaml.safe_dump(dict(policy)))
@@ -118,7 +120,7 @@ class Service:
         """Start without waiting."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._wrapper, sys.executable, "-m", "feedsvc", "serve"],
+                self._command,
                 env=self.environment,
                 stdout=log,
                 stderr=log,
