@@ -66,7 +66,8 @@ CATALOGUE: dict[str, Entry] = {
         "The keys that seal resume tokens.",
         "a key that is no random one",
         "no key, or one that is not 32 bytes in base64url",
-        "Make one with `openssl rand 32 | basenc --base64url` and give the same list to every instance.",
+        "Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`, and give the same list to "
+        "every instance.",
         configuration=True,
     ),
     "open_files": Entry(
