@@ -68,7 +68,7 @@ LIMIT_TESTS: dict[str, Shown] = {
         "pong_timeout",
         "e2e/test_backpressure.py::test_a_peer_that_says_anything_is_there_and_one_that_says_nothing_gets_4202",
         "e2e/test_limits.py::test_a_peer_that_answers_no_ping_is_let_go",
-        "e2e/test_sse_ends.py::test_a_peer_that_vanished_frees_its_place_within_the_time_out",
+        "e2e/test_sse_vanishing.py::test_a_dead_network_is_noticed_on_quiet_and_on_busy_connections",
     ),
     "max_tails": shown(
         "topic_limit",
@@ -327,7 +327,7 @@ CODE_TESTS: dict[str, str] = {
     "method_not_allowed": "e2e/test_status.py::test_where_nothing_is_a_problem_document_says_so",
     "going_away": "e2e/test_sse_ends.py::test_a_drain_tells_every_stream_and_ends_it",
     "slow_consumer": "e2e/test_server_hazards.py::test_a_stalled_reader_is_aborted_two_seconds_after_the_close",
-    "pong_timeout": "e2e/test_sse_ends.py::test_a_peer_that_vanished_frees_its_place_within_the_time_out",
+    "pong_timeout": "e2e/test_sse_vanishing.py::test_a_dead_network_is_noticed_on_quiet_and_on_busy_connections",
     "internal": "runtime/test_client.py::test_a_fault_while_verifying_closes_and_is_reported",
     "source_unavailable": "e2e/test_jwks.py::test_an_outage_is_not_the_fault_of_the_jwt",
     "max_age": "e2e/test_limits.py::test_a_connection_ends_at_its_maximum_age_and_resumes_elsewhere",

@@ -49,21 +49,6 @@ def closes(found: dict[str, float], code: int) -> float:
     return found.get(f'feedsvc_closes_total{{code="{code}"}}', 0.0)
 
 
-async def test_a_peer_that_vanished_frees_its_place_within_the_time_out(
-    service: Service, fresh_database: str
-) -> None:
-    """TRA-02: no FIN, no RST, heartbeats on their way; told as 4202, as for a WebSocket."""
-    with SseSocket(service, fresh_database, "orders") as peer:
-        await asyncio.to_thread(peer.read_until, b"event: live")
-        before = await figures(service)
-        assert before["feedsvc_connections"] == 1
-        peer.vanish()
-        began = time.monotonic()
-        after = await nothing_held(service)
-        assert time.monotonic() - began < PEER_TIMEOUT_S + 1
-    assert closes(after, 4202) == closes(before, 4202) + 1
-
-
 async def test_a_peer_that_is_there_stays(service: Service, fresh_database: str) -> None:
     """Longer than any silence that is told, though it never sends anything."""
     async with stream_of(service, fresh_database, "quiet") as stream:
@@ -73,19 +58,6 @@ async def test_a_peer_that_is_there_stays(service: Service, fresh_database: str)
                 await stream.receive()
         assert "close" not in stream.types()
         assert stream.types().count("heartbeat") > 3
-
-
-async def test_a_client_that_is_gone_before_the_first_byte_leaves_nothing_behind(
-    service: Service, fresh_database: str
-) -> None:
-    """TRA-01: 100 requests whose sockets are reset at once; the next one is served."""
-    for _ in range(100):
-        SseSocket(service, fresh_database, "orders").reset()
-    await nothing_held(service)
-    async with stream_of(service, fresh_database, "orders") as stream:
-        await stream.live()
-    assert "Traceback" not in service.log()
-    assert '"level":"error"' not in service.log()
 
 
 async def test_a_client_that_closes_is_noticed_at_once(service: Service, fresh_database: str) -> None:

@@ -16,6 +16,12 @@ _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """One instruction of classic BPF: return 0, keep nothing of the packet (linux/filter.h)."""
 
 
+def vanish(peer: socket.socket) -> None:
+    """Its network is dead: every packet to it is lost, acknowledgements of what it was sent never leave."""
+    code = ctypes.create_string_buffer(_DROP_ALL)
+    peer.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code)))
+
+
 class SseSocket:
     """Sends the request at once and reads when told."""
 
@@ -61,11 +67,8 @@ class SseSocket:
         return found
 
     def vanish(self) -> None:
-        """From now on every packet to this socket is lost, acknowledgements of what it was sent never leave."""
-        code = ctypes.create_string_buffer(_DROP_ALL)
-        self.socket.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(code))
-        )
+        """From now on every packet to this socket is lost."""
+        vanish(self.socket)
 
     def reset(self) -> None:
         """Close without a FIN."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import socket
-import struct
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from feedsvc.adapters.web.peer_watch import PeerWatch, last_heard_s
+from tests.support.sse_socket import vanish
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="TCP_INFO as Linux has it")
 TIMEOUT_S = 3.0
@@ -37,11 +36,6 @@ async def pair() -> AsyncIterator[tuple[asyncio.Transport, socket.socket]]:
     transport.abort()
     server.close()
     await server.wait_closed()
-
-
-def vanish(peer: socket.socket) -> None:
-    code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
-    peer.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HL", 1, ctypes.addressof(code)))
 
 
 async def test_a_peer_that_vanished_is_told_once_and_within_the_time_out(

@@ -99,8 +99,8 @@ def request(
 
 
 @asynccontextmanager
-async def serving(limits: Limits | None = None) -> AsyncIterator[Application]:
-    async with application(limits) as web:
+async def serving(limits: Limits | None = None, **arguments: Any) -> AsyncIterator[Application]:
+    async with application(limits, **arguments) as web:
         world = web.world
         world.oplog.create(DATABASE, "users")
         yield web
@@ -226,6 +226,21 @@ async def test_a_peer_that_is_gone_while_the_first_byte_waits_gives_everything_b
         await until(lambda: web.world.subscriptions() == 1)
         await leave(asking)
         assert asking.sent == []
+
+
+async def test_the_change_stream_of_the_last_one_ends_with_it() -> None:
+    """TRA-01: also where it never got a byte. Not at once: a page that is loaded again finds it open."""
+    async with serving(level="collection") as web:
+        world = web.world
+        for number in range(3):
+            asking = request(web, "users")
+            if number:
+                asking.room.clear()
+            await until(lambda: world.subscriptions() == 1)
+            await leave(asking)
+        assert len(world.source.opened) == 1
+        world.clock.advance(world.hub.limits.tail_linger_s + 1)
+        await until(lambda: not world.hub.feeds)
 
 
 async def test_a_topic_that_means_something_else_now_is_resynced_and_one_that_was_added_is_not() -> None:

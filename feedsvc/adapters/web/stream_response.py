@@ -40,12 +40,12 @@ class StreamResponse:
         protocol, watch = self._protocol, None
         if protocol is not None:
             if not protocol.begin_stream(self._high_water_bytes):
+                await _told(receive)  # before that, uvicorn takes a response that never began for our fault
                 return
             watch = PeerWatch(protocol.transport, self._peer_timeout_s, self._vanished)
         writer = asyncio.get_running_loop().create_task(connection.run(), name="writer")
         try:
-            while (await receive())["type"] != "http.disconnect":
-                pass  # what a request without a body may carry is nobody's
+            await _told(receive)
         finally:
             if watch is not None:
                 watch.stop()
@@ -70,3 +70,9 @@ class StreamResponse:
     def _abort(self) -> None:
         if self._protocol is not None:
             self._protocol.transport.abort()
+
+
+async def _told(receive: Receive) -> None:
+    """Until the server says that the peer is gone. What a request without a body may carry is nobody's."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
