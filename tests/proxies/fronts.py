@@ -8,6 +8,7 @@ A front has the address of a service, so that clients of tests go through it.
 from __future__ import annotations
 
 import contextlib
+import csv
 import getpass
 import os
 import resource
@@ -160,6 +161,25 @@ class HAProxy(Front):
                 text = replaced(text, rf"{name}\s.*", f"{name} {value}")
         (here / "haproxy.cfg").write_text(text + self._block(block))
         return [f"{_PACKAGES}/haproxy", "-W", "-f", str(here / "haproxy.cfg")]
+
+    def up(self) -> list[bool]:
+        """Of each service, in their order: whether its health check passes, and it gets new connections."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self._directory / "admin.sock"))
+            admin.sendall(b"show stat\n")
+            page = b"".join(iter(lambda: admin.recv(65_536), b"")).decode()
+        rows = list(csv.DictReader(page.removeprefix("# ").splitlines()))
+        states = {row["svname"]: row["status"] for row in rows if row["pxname"] == "feedsvc"}
+        return [states[f"s{index}"].startswith("UP") for index in range(len(self._services))]
+
+    def wait_for(self, index: int, up: bool, within_s: float) -> None:
+        """Until a service is up, or down. AssertionError where that takes longer."""
+        process, deadline = self._process, time.monotonic() + within_s
+        assert process is not None
+        while self.up()[index] is not up:
+            assert time.monotonic() < deadline, self.log()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
 
     def _block(self, text: str) -> str:
         servers = "".join(

@@ -23,6 +23,7 @@ from tests.support.service import Service
 
 FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 8.0
+_CONNECTS_PER_S = 150
 _NO_END = 1 << 60
 _WITHIN_S = 90.0
 
@@ -36,13 +37,14 @@ class Visitor(Reader):
     attempts: list[float] = field(default_factory=list)
     live: asyncio.Event = field(default_factory=asyncio.Event)
     goaways: int = 0
+    first_within_s: float = FIRST_WAIT_S
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _back_at: float | None = None
     _failures: int = 0
 
     async def read(self, total: int, drops: int = 0) -> None:
         self.total = total
-        await asyncio.sleep(self.rng.uniform(0, FIRST_WAIT_S))
+        await asyncio.sleep(self.rng.uniform(0, self.first_within_s))
         while len(self.got) < self.total:
             try:
                 await self._one_connection(self.services[0], _NO_END)
@@ -101,6 +103,7 @@ class Crowd:
                 tenant,
                 random.Random(seeds.random()),
                 port_of=lambda _: front.port,
+                first_within_s=max(FIRST_WAIT_S, (sockets + streams) / _CONNECTS_PER_S),
                 topic={"collection": COLLECTION, "filter": {"_id": {"$mod": [lanes, index % lanes]}}},
             )
             for index in range(sockets + streams)
