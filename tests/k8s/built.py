@@ -22,8 +22,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 K8S = ROOT / "k8s"
 OVERLAYS = ("dev", "prod")
-VERSIONS = ("1.30", "1.37")
-"""The oldest that has what the manifests use (`preStop.sleep` without a feature gate), and the newest there is."""
+VERSIONS = ("1.27", "1.37")
+"""The oldest that has what the manifests use (`matchLabelKeys`, `unhealthyPodEvictionPolicy`), and the newest known."""
 
 Object = dict[str, Any]
 

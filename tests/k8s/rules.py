@@ -32,7 +32,7 @@ ANNOTATION = "nginx.ingress.kubernetes.io/"
 ROUTES = frozenset(document()["paths"])
 PRIVATE = ("/metrics", "/healthz", "/admin")
 CLIENTS_OF_A_SMALL_POD = 1_000
-SMALLEST_PRESTOP_S = 5
+SHORTEST_ANNOUNCEMENT_S = 5
 SHORTEST_BEFORE_A_KILL_S = 30
 """How long the loop may stand still before the kubelet restarts the container."""
 
@@ -130,12 +130,12 @@ def probes(manifests: Manifests) -> Iterator[str]:
 
 def ending(manifests: Manifests) -> Iterator[str]:
     """A pod accepts until the proxies know, drains, closes, and is never killed meanwhile (DEP-02)."""
-    accepting_s = (
-        manifests.container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    )
-    if accepting_s < SMALLEST_PRESTOP_S:
-        yield f"{accepting_s} s of preStop are less than what proxies need to hear that a pod leaves"
-    longest_s = accepting_s + app.longest_shutdown_s(settings_of(manifests).limits)
+    limits = settings_of(manifests).limits
+    if "lifecycle" in manifests.container:
+        yield "a hook delays the signal: FEEDSVC_ANNOUNCE does what it is for"
+    if limits.announce_s < SHORTEST_ANNOUNCEMENT_S:
+        yield f"{limits.announce_s:.0f} s are less than what proxies need to hear that a pod leaves"
+    longest_s = app.longest_shutdown_s(limits)
     grace_s = manifests.pod.get("terminationGracePeriodSeconds", 30)
     if grace_s <= longest_s:
         yield f"a grace period of {grace_s} s ends before the drain, after {longest_s:.0f} s"

@@ -88,10 +88,19 @@ MISTAKES: dict[str, tuple[Rule, Break, str]] = {
         lambda m: environment(m).update(FEEDSVC_DRAIN="110"),
         "ends before the drain",
     ),
-    "no time for proxies": (rules.ending, lambda m: m.container.pop("lifecycle"), "0 s of preStop"),
-    "a command that an image need not have": (
+    "no time for proxies": (
+        rules.ending,
+        lambda m: environment(m).pop("FEEDSVC_ANNOUNCE"),
+        "0 s are less than what proxies need",
+    ),
+    "a hook that needs a shell": (
+        rules.ending,
+        lambda m: m.container.update(lifecycle={"preStop": {"exec": {"command": ["sleep", "10"]}}}),
+        "a hook delays the signal",
+    ),
+    "a probe by a command that an image need not have": (
         rules.probes,
-        lambda m: m.container["lifecycle"].update(preStop={"exec": {"command": ["sleep", "10"]}}),
+        lambda m: m.container["readinessProbe"].update(exec={"command": ["curl", "localhost:8080"]}),
         "runs a command that the image need not have",
     ),
     "a gap in a rollout": (
@@ -172,7 +181,7 @@ MISTAKES: dict[str, tuple[Rule, Break, str]] = {
     "a field that Kubernetes does not know": (
         schema_problems,
         lambda m: m.pod.update(terminationGracePeriod=120),
-        "Deployment in 1.30",
+        "Deployment in 1.27",
     ),
     "a number where Kubernetes wants text": (
         schema_problems,
