@@ -23,12 +23,11 @@ export function duration(seconds) {
   return `${s} s`;
 }
 
-/** Hours, as operators size an oplog; short ones in minutes too. */
+/** Hours, as operators size an oplog; what is shorter than one in minutes and seconds. */
 export function hours(seconds) {
   if (seconds === null) return UNKNOWN;
   const h = seconds / 3600;
-  const text = `${h.toFixed(h >= 10 ? 1 : 2)} h`;
-  return h < 2 ? `${text} (${duration(seconds)})` : text;
+  return h < 1 ? duration(seconds) : `${h.toFixed(h < 10 ? 2 : 1)} h`;
 }
 
 export function percent(ratio) {

@@ -2,6 +2,7 @@
 
 const KEPT_MS = 180_000;
 const MINUTE_MS = 60_000;
+const LEAST_SPAN_MS = 10_000;
 
 export class History {
   #samples = [];
@@ -26,14 +27,15 @@ export class History {
     return (name) => (pick(now.status)[name] ?? 0) - (before[name] ?? 0);
   }
 
-  /** Points of an SVG polyline in a box of `width` by `height`; the newest value is at the right edge. */
+  /** Points of an SVG polyline in a box of `width` by `height`, over all that is kept; zero is its lower edge. */
   curve(pick, width, height) {
     const values = this.#samples.map((sample) => [sample.atMs, pick(sample.status)]);
     const newest = values.at(-1)[0];
+    const spanMs = Math.max(LEAST_SPAN_MS, newest - values[0][0]);
     const most = Math.max(1, ...values.map(([, value]) => value));
     return values
       .map(([atMs, value]) => {
-        const x = width * (1 - (newest - atMs) / KEPT_MS);
+        const x = width * (1 - (newest - atMs) / spanMs);
         const y = height - 1 - (height - 2) * (value / most);
         return `${x.toFixed(1)},${y.toFixed(1)}`;
       })

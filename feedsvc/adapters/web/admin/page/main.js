@@ -6,6 +6,8 @@ import { History, startOf } from "./history.js";
 import { StatusStream } from "./stream.js";
 import { render } from "./view.js";
 
+const MOVED_MS = 60_000;
+
 const history = new History();
 let codes = {};
 let stream = null;
@@ -13,7 +15,7 @@ let latest = null; // {status, atMs}: the newest that came, painted or not
 let change = { state: "none" };
 let pausedAt = null;
 let began = null;
-let moved = "";
+let moved = { untilMs: 0, text: "" };
 
 for (const table of document.querySelectorAll("table")) prepare(table);
 $("form").addEventListener("submit", (event) => {
@@ -51,7 +53,7 @@ function begin(jwt) {
 
 function forget() {
   stream = latest = began = pausedAt = null;
-  moved = "";
+  moved.untilMs = 0;
   change = { state: "none" };
   history.clear();
   $("pause").setAttribute("aria-pressed", "false");
@@ -75,7 +77,7 @@ function changed(next) {
   change = next;
   if (next.state === "refused") {
     forget();
-    ask(next.code === "forbidden" ? `This JWT is good but not enough: ${next.reason}.` : `The JWT is refused: ${next.reason}`);
+    ask(refusal(next));
     return;
   }
   if (next.state === "live") {
@@ -88,11 +90,17 @@ function changed(next) {
   tellLink();
 }
 
+function refusal({ code, reason }) {
+  if (code === "auth_expired") return "The JWT has expired. Give a new one to go on.";
+  return code === "forbidden" ? `This JWT is genuine but not enough: ${reason}.` : `The JWT is refused: ${reason}.`;
+}
+
 function take(status) {
   const atMs = Date.now();
   const start = startOf(atMs, status);
   if (began !== null && Math.abs(start - began) > 5_000) {
-    moved = `Since ${time(atMs, atMs)} another instance answers, or this one was started anew: its counts begin there.`;
+    const words = `Since ${time(atMs, atMs)} another instance answers, or this one was started anew: its counts begin there.`;
+    moved = { untilMs: atMs + MOVED_MS, text: words };
   }
   began = start;
   latest = { status, atMs };
@@ -144,7 +152,7 @@ function link(now) {
   heard = "";
   if (change.state === "live" && pausedAt !== null)
     return [`Paused at ${time(pausedAt, now)}: what is below does not change. The connection is kept.`, "quiet"];
-  return [change.state === "live" ? moved : "", "quiet"];
+  return [change.state === "live" && now < moved.untilMs ? moved.text : "", "quiet"];
 }
 
 function announce(message) {

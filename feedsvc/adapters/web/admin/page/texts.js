@@ -22,9 +22,27 @@ export const CLOSES = {
   other: ["other", "Codes that clients made up."],
 };
 
+/** Of events of the log from warnings on, where the service adds no words of its own. */
+export const EVENTS = {
+  "service.failed": "the process could not start",
+  "configuration.warning": "see the log of the start, or feedsvc check",
+  "client.failed": "a request of a client met a fault of the service",
+  "request.failed": "a request met a fault of the service",
+  "source.failed": "MongoDB does not answer",
+  "images.unknown": "whether a collection keeps images could not be asked",
+  "tail.failed": "a stream failed and is opened anew",
+  "tail.stalled": "MongoDB does not answer; clients are told",
+  "catch_up.failed": "a stream for clients that came back failed and is opened anew",
+  "catch_up.broken": "a stream for clients that came back met a fault of the service",
+  "event.failed": "a change could not be made into an event; its topics got resync",
+  "snapshot.failed": "a snapshot failed and is tried again",
+  "snapshot.given_up": "a snapshot failed for good",
+  "jwks.failed": "the issuer's keys could not be fetched",
+};
+
 /** How close to its end a position is, by the used part of the window. */
 export function closeness(ratio) {
   if (ratio >= 1) return ["lost", "bad"];
   if (ratio >= 0.8) return ["critical", "bad"];
-  return ratio >= 0.5 ? ["watch", "warn"] : ["far from it", "good"];
+  return ratio >= 0.5 ? ["watch", "warn"] : ["safe", "good"];
 }

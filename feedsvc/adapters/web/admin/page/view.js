@@ -2,7 +2,7 @@
 
 import { $, create, keyed, rows, show, text, tone } from "./dom.js";
 import { count, duration, hours, milliseconds, percent, plural, scopeName, time, UNKNOWN } from "./format.js";
-import { CLOSES, closeness, RESYNCS } from "./texts.js";
+import { CLOSES, closeness, EVENTS, RESYNCS } from "./texts.js";
 
 const SLOW_MS = 5_000;
 const SVG = "http://www.w3.org/2000/svg";
@@ -70,7 +70,7 @@ function figures(status, history) {
     ["connections", "Connections", count(status.connections), plural(status.waitingSockets, "socket") + " without credentials", (s) => s.connections],
     ["subscriptions", "Subscriptions", count(status.subscriptions), "of all connections", (s) => s.subscriptions],
     ["topics", "Topics", count(status.topics), "distinct, of all tenants", (s) => s.topics],
-    ["lag", "Slowest tail", status.tails.length ? milliseconds(lag) : "none", "behind MongoDB", slowest, lag > SLOW_MS ? "warn" : ""],
+    ["lag", "Slowest tail", status.tails.length ? milliseconds(lag) : "–", status.tails.length ? "behind MongoDB" : "none is open", slowest, lag > SLOW_MS ? "warn" : ""],
     ["tails", "Tails", count(status.tails.length), `of ${count(status.maxTails)} at the most`, (s) => s.tails.length],
     ["catch-ups", "Catch-up tails", count(catchUps), `${count(status.catchUpsOpened)} opened since the start`, (s) => s.tails.reduce((n, tail) => n + tail.catchUps, 0)],
     ["snapshots", "Snapshots", count(status.snapshotsRunning), `${count(status.snapshotsWaiting)} waiting`, (s) => s.snapshotsRunning],
@@ -82,7 +82,10 @@ function figures(status, history) {
     text(number, value);
     text(note.firstChild, hint);
     tone(element, colour);
-    note.lastChild.firstChild.setAttribute("points", history.curve(pick, 100, 20));
+    const [area, line] = note.lastChild.children;
+    const points = history.curve(pick, 100, 20);
+    line.setAttribute("points", points);
+    area.setAttribute("points", `${points} 100,20 ${points.split(",", 1)[0]},20`);
   });
 }
 
@@ -94,7 +97,7 @@ function figure([name]) {
   curve.setAttribute("viewBox", "0 0 100 20");
   curve.setAttribute("preserveAspectRatio", "none");
   curve.setAttribute("aria-hidden", "true");
-  curve.append(document.createElementNS(SVG, "polyline"));
+  curve.append(document.createElementNS(SVG, "polygon"), document.createElementNS(SVG, "polyline"));
   note.append(create("span"), curve);
   element.append(create("dt"), create("dd", "number"), note);
   return element;
@@ -163,6 +166,11 @@ function tenants(status) {
   ]);
 }
 
+function what({ kind, event, text: said }) {
+  const words = said || (EVENTS[event] ?? "");
+  return kind ? { text: kind, hint: words } : words || "–";
+}
+
 function errors(status, atMs) {
   text($("errors-count"), status.recentErrors.length ? `the last ${status.recentErrors.length}` : "");
   const numbered = status.recentErrors.map((error, index) => ({ ...error, index }));
@@ -170,6 +178,6 @@ function errors(status, atMs) {
     { text: time(error.atMs, atMs), hint: `${duration((atMs - error.atMs) / 1000)} ago` },
     error.event,
     error.scope === null ? "–" : scopeName(error.scope),
-    { text: error.kind ?? (error.text || "–"), hint: error.kind ? error.text : "" },
+    what(error),
   ]);
 }
