@@ -115,7 +115,7 @@ async def written(database: Documents, reader: Client, first: int, end: int) -> 
 async def test_a_dead_network_is_noticed_on_quiet_and_on_busy_connections(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    """TRA-02: no FIN and no RST, while heartbeats are on their way, or 12 MB of events: 4202 in time on both transports;
+    """TRA-02: no FIN and no RST, while heartbeats or 12 MB of events are on their way: 4202 in time on both transports;
     meanwhile nothing piles up, and who is there gets everything."""
     async with contextlib.AsyncExitStack() as stack:
         there = await stack.enter_async_context(client_of(service, fresh_database))
