@@ -13,7 +13,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
-from tests.support.frames import CheckedConnection, received
+from feedsvc.openapi import document
+from tests.support.frames import CheckedConnection, received, received_status
 from tests.support.service import Client
 from tests.support.sse import Stream
 
@@ -62,6 +63,16 @@ def test_a_frame_of_the_service_passes() -> None:
 def test_a_wrong_frame_does_not(text: str) -> None:
     with pytest.raises(AssertionError):
         received(text)
+
+
+def test_a_status_is_held_against_its_schema_too() -> None:
+    example = document()["paths"]["/v1/status"]["get"]["responses"]["200"]["content"]["application/json"][
+        "example"
+    ]
+    assert received_status(json.dumps(example), event="status") == example
+    for wrong in ({**example, "state": "tired"}, {**example, "secret": 1}, {"state": "serving"}):
+        with pytest.raises(AssertionError):
+            received_status(json.dumps(wrong), event="status")
 
 
 def test_an_event_has_the_name_of_its_frame() -> None:

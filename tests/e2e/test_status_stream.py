@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import StartService
+from tests.support.frames import received_status
 from tests.support.service import Service, client_of, make_jwt
 from tests.support.sse import Parser
 from tests.support.sse_socket import SseSocket
@@ -40,7 +41,7 @@ class Reading:
             while not self._events:
                 found = self._parser.feed(await anext(self._text))
                 self._events += [
-                    {"kind": kind, **httpx.Response(200, text=data).json()} for kind, data, _ in found
+                    {"kind": kind, **received_status(data, event=kind)} for kind, data, _ in found
                 ]
         return self._events.pop(0)
 

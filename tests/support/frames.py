@@ -30,18 +30,31 @@ def received(text: str | bytes, *, event: str | None = None) -> Frame:
     frame: Frame = json.loads(text)
     assert frame["type"] in _KINDS, f"no frame of this service: {frame}"
     assert event is None or event == frame["type"], f"{event} carries {frame}"
-    try:
-        _schema_of(frame["type"]).validate(frame)
-    except jsonschema_rs.ValidationError as error:
-        raise AssertionError(f"not as openapi.yaml says: {error}\n{frame}") from None
+    _check(_KINDS[frame["type"]], frame)
     return frame
 
 
+def received_status(text: str | bytes, *, event: str) -> dict[str, Any]:
+    """What an event of `/v1/status` carries: a status, or the frame that ends the stream. Raises as `received`."""
+    if event != "status":
+        return received(text, event=event)
+    status: dict[str, Any] = json.loads(text)
+    _check("Status", status)
+    return status
+
+
+def _check(name: str, value: Any) -> None:
+    try:
+        _schema_of(name).validate(value)
+    except jsonschema_rs.ValidationError as error:
+        raise AssertionError(f"not as openapi.yaml says: {error}\n{value}") from None
+
+
 @functools.cache
-def _schema_of(kind: str) -> jsonschema_rs.Draft202012Validator:
+def _schema_of(name: str) -> jsonschema_rs.Draft202012Validator:
     """Compiled once for a process; with the look-ups it takes 10 us for an event, of which reading JSON is half."""
     return jsonschema_rs.Draft202012Validator(
-        {"$ref": f"#/components/schemas/{_KINDS[kind]}", "components": {"schemas": _closed_schemas()}}
+        {"$ref": f"#/components/schemas/{name}", "components": {"schemas": _closed_schemas()}}
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.status import Status
 from feedsvc.testing import MemoryVerifier
 from tests.runtime.world import claims, until
+from tests.support.frames import received_status
 from tests.support.sse import Parser
 from tests.web.asking import Application, application
 from tests.web.test_asgi_connection import Peer, settle
@@ -59,7 +59,9 @@ class Reader:
         await settle()
         new, self._read = self.peer.taken[self._read :], len(self.peer.taken)
         body = b"".join(part["body"] for part in new if part["type"] == "http.response.body")
-        return [(kind, json.loads(data)) for kind, data, _ in self._parser.feed(body.decode())]
+        return [
+            (kind, received_status(data, event=kind)) for kind, data, _ in self._parser.feed(body.decode())
+        ]
 
     async def closed(self) -> tuple[int, str]:
         """Code and action of the one event that is left, behind which the response is over."""
