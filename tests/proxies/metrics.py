@@ -6,9 +6,9 @@ from tests.support.service import Service
 
 
 def figure(service: Service, name: str) -> int:
-    """A series without labels; 0 where it is not there yet."""
+    """The sum of a metric over its labels; 0 where it is not there yet."""
     lines = service.get("/metrics")[1].splitlines()
-    return next((int(float(line.split()[1])) for line in lines if line.startswith(f"{name} ")), 0)
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))))
 
 
 def connections(service: Service) -> int:

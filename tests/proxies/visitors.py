@@ -36,7 +36,8 @@ class Visitor(Reader):
     ended_at: list[float] = field(default_factory=list)
     attempts: list[float] = field(default_factory=list)
     live: asyncio.Event = field(default_factory=asyncio.Event)
-    goaways: int = 0
+    goaways: list[tuple[float, float]] = field(default_factory=list)
+    """When each came, and the seconds that it told."""
     first_within_s: float = FIRST_WAIT_S
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
     _back_at: float | None = None
@@ -75,8 +76,8 @@ class Visitor(Reader):
     def _take(self, frame: dict[str, Any]) -> int:
         match frame["type"]:
             case "goaway":
-                self.goaways += 1
-                self._back_at = time.monotonic() + frame["reconnectAfterMs"] / 1000
+                self.goaways.append((time.monotonic(), frame["reconnectAfterMs"] / 1000))
+                self._back_at = sum(self.goaways[-1])
             case "live":
                 self._failures = 0
                 self.live.set()
@@ -118,9 +119,11 @@ class Crowd:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        left = {task for task in self._tasks if not task.done()}
+        while left:  # once may not do: wait_for of Python 3.11 swallows one that comes with a frame
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=0.5)
 
     async def all(self, waiting: Iterable[Any]) -> None:
         """Wait for all of these; a visitor that fails meanwhile fails this."""
