@@ -73,7 +73,7 @@ LIMIT_TABLE: tuple[Limit, ...] = (
     _interval(
         "drain_s",
         30,
-        "Spreads the reconnects of a shutdown; equals the usual termination grace period.",
+        "Spreads the reconnects of a shutdown; a termination grace period must be longer (docs/rolling-updates.md).",
         "DRAIN",
         minimum=0,
     ),

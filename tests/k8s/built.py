@@ -93,9 +93,11 @@ class Manifests:
         return found
 
 
-def schema_problems(manifests: Manifests) -> Iterator[str]:
-    """What Kubernetes' own schemas, of the oldest and the newest version, have against any object."""
+def schema_problems(manifests: Manifests, kind: str = "") -> Iterator[str]:
+    """What Kubernetes' own schemas, of the oldest and the newest version, have against any object (of a kind)."""
     for found in manifests.objects:
+        if kind and found["kind"] != kind:
+            continue
         own = ROOT / "tests" / "k8s" / "schemas" / f"{found['kind'].lower()}.json"
         if own.exists():
             for error in jsonschema_rs.Draft202012Validator(json.loads(own.read_text())).iter_errors(found):

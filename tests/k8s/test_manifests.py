@@ -36,6 +36,10 @@ def scaler(manifests: Manifests) -> Any:
     return manifests.one("HorizontalPodAutoscaler")["spec"]
 
 
+def schemas_of(kind: str) -> Rule:
+    return lambda manifests: schema_problems(manifests, kind)
+
+
 MISTAKES: dict[str, tuple[Rule, Break, str]] = {
     "a misspelt variable": (
         rules.configuration,
@@ -179,17 +183,17 @@ MISTAKES: dict[str, tuple[Rule, Break, str]] = {
         "is not of version",
     ),
     "a field that Kubernetes does not know": (
-        schema_problems,
+        schemas_of("Deployment"),
         lambda m: m.pod.update(terminationGracePeriod=120),
         "Deployment in 1.27",
     ),
     "a number where Kubernetes wants text": (
-        schema_problems,
+        schemas_of("ConfigMap"),
         lambda m: environment(m).update(FEEDSVC_DRAIN=90),  # type: ignore[call-overload]
         "ConfigMap in 1.37",
     ),
     "a field that a ServiceMonitor does not know": (
-        schema_problems,
+        schemas_of("ServiceMonitor"),
         lambda m: m.one("ServiceMonitor")["spec"]["endpoints"][0].update(targetport="http"),
         "ServiceMonitor: ",
     ),
