@@ -119,7 +119,7 @@ class Crowd:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        left = {task for task in self._tasks if not task.done()}
+        left: set[asyncio.Task[None]] = {task for task in self._tasks if not task.done()}
         while left:  # once may not do: wait_for of Python 3.11 swallows one that comes with a frame
             for task in left:
                 task.cancel()
