@@ -123,7 +123,7 @@ class Crowd:
         while left:  # once may not do: wait_for of Python 3.11 swallows one that comes with a frame
             for task in left:
                 task.cancel()
-            _, left = await asyncio.wait(left, timeout=0.5)
+            left = (await asyncio.wait(left, timeout=0.5))[1]
 
     async def all(self, waiting: Iterable[Any]) -> None:
         """Wait for all of these; a visitor that fails meanwhile fails this."""
