@@ -16,8 +16,8 @@ NUMBERS = {
     "FIL": (1, 3, 4, 6, 7, 8, 10),
     "AUT": (1, 3, 4, 5, 7, 8, 9, 10, 13),
     "BPR": (1, 2, 5, 6, 7, 8, 10),
-    "TRA": (1, 2, 3, 4, 6, 7),
-    "DEP": (2, 3, 5),
+    "TRA": (1, 2, 3, 4, 6, 7, 9, 10),
+    "DEP": (1, 2, 3, 5, 7, 8, 10),
 }
 CASES = [f"{kind}-{number:02}" for kind, numbers in NUMBERS.items() for number in numbers]
 
