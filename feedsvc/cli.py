@@ -160,10 +160,13 @@ def _doctor(options: argparse.Namespace) -> int:
     # A name server that hangs holds up the end of the process too; glibc asks for half a minute by itself.
     os.environ.setdefault("RES_OPTIONS", "timeout:2 attempts:2")
     import asyncio
+    import warnings
 
     from feedsvc.doctor import Options, diagnose
     from feedsvc.doctor.show import as_json, as_text
 
+    # Options of the URI that it passes over: a finding says so.
+    warnings.filterwarnings("ignore", category=UserWarning, module="pymongo")
     chosen = Options(tuple(options.tenant), options.oplog_hours, options.timeout, options.strict)
     try:
         report = asyncio.run(diagnose(os.environ, chosen))

@@ -66,8 +66,8 @@ CATALOGUE: dict[str, Entry] = {
         "The keys that seal resume tokens.",
         "a key that is no random one",
         "no key, or one that is not 32 bytes in base64url",
-        "Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`, and give the same list to "
-        "every instance.",
+        "Make one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`, and give the same "
+        "`FEEDSVC_TOKEN_KEYS` to every instance.",
         configuration=True,
     ),
     "open_files": Entry(
@@ -78,9 +78,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "mongodb_uri": Entry(
         "The URI of MongoDB, as it is written.",
-        "",
+        "an option that the driver does not know, or a value that it does not take",
         "missing, or not a URI of MongoDB",
-        "Set `FEEDSVC_MONGODB_URI`, for example `mongodb://feedsvc:...@db1,db2,db3/?replicaSet=rs0&authSource=admin`.",
+        "Set or correct `FEEDSVC_MONGODB_URI`, for example `mongodb://feedsvc:...@db1,db2,db3/?replicaSet=rs0&authSource=admin`.",
         configuration=True,
     ),
     "mongodb_answers": Entry(

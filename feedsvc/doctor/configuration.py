@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from feedsvc.adapters.jwt import JwtKey
 from feedsvc.adapters.mongo.probe import pool_sizes
+from feedsvc.adapters.mongo.uri import ignored_options
 from feedsvc.core.limits import Limits
 from feedsvc.doctor.catalogue import FEWEST_CLIENTS
 from feedsvc.doctor.findings import Findings
@@ -45,6 +46,8 @@ def configuration_findings(findings: Findings, reading: Reading) -> None:
     if reading.token_keys is not None:
         findings.add("token_keys", "ok", f"{len(reading.token_keys)} of 32 bytes; the first seals, all open")
     if reading.mongodb_uri is not None:
+        for name in ignored_options(reading.mongodb_uri.reveal()):
+            findings.add("mongodb_uri", "warning", f"the driver passes over the option {name}, or its value")
         findings.add("mongodb_uri", "ok", "can be read")
     if not findings.has_error("service"):
         findings.add("service", "ok", f"scope {reading.tail_scope}, driver {reading.mongo_driver}")

@@ -99,8 +99,16 @@ class DeploymentDoctor:
                     "records in the DNS.",
                 )
         except (SourceError, TimeoutError):
-            for reason in self._probe.unreached():
+            unreached = self._probe.unreached()
+            for reason in unreached:
                 self._findings.add("mongodb_answers", "error", reason)
+            if not unreached:
+                self._findings.add(
+                    "mongodb_answers",
+                    "error",
+                    "no server of the URI belongs to the replica set that it names",
+                    remedy="Set replicaSet in FEEDSVC_MONGODB_URI to the name that rs.status() tells.",
+                )
         else:
             user = "takes the user" if self._has_user else "the connection has no user"
             self._findings.add("mongodb_answers", "ok", f"a server answers, {user}")

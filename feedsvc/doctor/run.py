@@ -111,7 +111,7 @@ async def _examine(findings: Findings, reading: Reading, tenants: tuple[str, ...
     finally:
         await source.close()
     if findings.has_error("mongodb_answers"):
-        findings.skip(_ALL_OF_MONGODB, "MongoDB does not answer")
+        findings.skip(_ALL_OF_MONGODB, "MongoDB could not be asked")
 
 
 def _known_tenants(findings: Findings, reading: Reading, options: Options) -> tuple[str, ...]:

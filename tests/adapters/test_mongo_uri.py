@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedsvc.adapters.mongo.uri import uri_problems
+from feedsvc.adapters.mongo.uri import ignored_options, sets_option, uri_problems
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from feedsvc.adapters.mongo.uri import uri_problems
         ("mongodb://u:p/ss@h", False),
         ("mongodb://a,b/?directConnection=true", False),
         ("mongodb://", False),
+        ("mongodb://h/?tls=true&tlsCAFile=/nowhere/ca.pem", False),
     ],
 )
 def test_what_the_driver_cannot_read_is_a_problem(uri: str, usable: bool) -> None:
@@ -27,3 +28,23 @@ def test_what_the_driver_cannot_read_is_a_problem(uri: str, usable: bool) -> Non
     problems = uri_problems(uri)
     assert (problems == []) is usable
     assert not any("ss" in problem.replace("password", "") for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("uri", "ignored"),
+    [
+        ("mongodb://h", []),
+        ("mongodb://h/?w=majority&ssl=true&authMechanism=PLAIN&tlsCAFile=/nowhere&loadBalanced=true", []),
+        ("mongodb://h/?RetryWrite=true&appName=x&wtimeout=5", ["RetryWrite", "wtimeout"]),
+        ("mongodb+srv://h.invalid/?readPreference=nearer;x=1", ["readPreference", "x"]),
+        ("mongodb://u:p%3Fa%3D1@h/?a%20b=1&=2&", []),
+    ],
+)
+def test_options_that_the_driver_passes_over(uri: str, ignored: list[str]) -> None:
+    """Names as they are written; deprecated options count, and so do those that need another."""
+    assert ignored_options(uri) == ignored
+
+
+def test_an_option_is_set_whatever_its_case() -> None:
+    assert sets_option("mongodb://h/?w=1;maxpoolsize=5", "maxPoolSize")
+    assert not sets_option("mongodb://maxPoolSize:x@h/maxPoolSize", "maxPoolSize")

@@ -45,7 +45,7 @@ def test_text_says_what_to_do_below_what_was_found(capsys: pytest.CaptureFixture
     out, err = capsys.readouterr()
     assert err == ""
     assert re.search(r"^error +mongodb_uri +FEEDSVC_MONGODB_URI: is required", out, re.MULTILINE)
-    assert re.search(r"^ +-> Set FEEDSVC_MONGODB_URI, for example", out, re.MULTILINE)
+    assert re.search(r"^ +-> Set or correct FEEDSVC_MONGODB_URI, for example", out, re.MULTILINE)
     # What was skipped for one reason is one line.
     assert out.count("there is no URI to ask") <= 1 and "replica_set, server_version, clock" in out
     assert re.search(r"^1 error, \d warning, \d+ skipped, \d ok$", out, re.MULTILINE)

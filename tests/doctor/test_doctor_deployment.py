@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.doctor.examining import environment, errors, examine, found, one
-from tests.support.engine import Engine, forget_driver_sockets
+from tests.support.engine import Engine
 from tests.support.proxy import EngineProxy, Fault
 
 IMAGES = {"enabled": True}
@@ -79,6 +79,13 @@ async def test_streams_are_refused_by_a_standalone_that_says_it_is_none(
     assert errors(report) == {"change_stream"} and "40573" in one(report, "change_stream").found
 
 
+async def test_another_replica_set_than_the_uri_names(engine: Engine, tmp_path: Path) -> None:
+    """The driver then knows no server at all; the reason is not the network."""
+    uri = f"mongodb://127.0.0.1:{engine.port}/?replicaSet=another"
+    report = await examine(environment(tmp_path, uri), timeout_s=1.0)
+    assert errors(report) == {"mongodb_answers"} and "replicaSet" in one(report, "mongodb_answers").remedy
+
+
 @pytest.mark.parametrize(
     ("faults", "wrong"),
     [
@@ -127,7 +134,6 @@ async def test_a_user_that_is_refused(proxy: EngineProxy, shop: str, tmp_path: P
     proxy.faults = [Fault("saslStart", 18)]
     uri = proxy.uri.replace("mongodb://", "mongodb://feed:hush@") + "&authMechanism=SCRAM-SHA-256"
     report = await examine(environment(tmp_path, uri, shop))
-    forget_driver_sockets()
     finding = one(report, "mongodb_answers")
     assert finding.status == "error" and "does not take the user" in finding.found
     assert "authSource" in finding.remedy

@@ -12,7 +12,7 @@ from feedsvc.core.policy import Policy
 from feedsvc.doctor.role import Privilege, privileges
 from feedsvc.settings.policy_file import parse_policy_file
 from tests.doctor.examining import POLICY, environment, errors, examine, one
-from tests.support.engine import Engine, forget_driver_sockets
+from tests.support.engine import Engine
 
 pytestmark = pytest.mark.verify
 
@@ -98,7 +98,6 @@ async def test_each_right_that_is_missing_has_its_finding(
 @pytest.mark.parametrize("user", ["enough", "nobody"])
 async def test_a_wrong_password(guarded: Engine, tmp_path: Path, user: str) -> None:
     report = await examine(environment(tmp_path, uri(guarded, user, "hush-hush")))
-    forget_driver_sockets()
     finding = one(report, "mongodb_answers")
     assert errors(report) == {"mongodb_answers"} and "does not take the user" in finding.found
     assert "authSource" in finding.remedy

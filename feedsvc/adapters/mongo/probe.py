@@ -88,16 +88,18 @@ class Probe:
         return names
 
     def unreached(self) -> list[str]:
-        """`host:port: reason` of each server that the driver knows and cannot use. Call it after a failure."""
+        """`host:port: reason` of each server that the driver knows and cannot use. Call it after a failure.
+
+        None at all: those of the URI are of another replica set than it names.
+        """
         description: Any = getattr(self._source.reads, "topology_description", None)
         servers: Mapping[tuple[str, int | None], Any] = (
             {} if description is None else description.server_descriptions()
         )
-        reasons = [
+        return [
             f"{host}{'' if port is None else f':{port}'}: {_reason(server)}"
             for (host, port), server in sorted(servers.items(), key=str)
         ]
-        return reasons or ["no server of the URI belongs to the replica set that it names"]
 
     async def _asked(self, database: str, command: Mapping[str, Any]) -> dict[str, Any]:
         try:

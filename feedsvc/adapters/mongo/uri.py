@@ -23,6 +23,8 @@ def uri_problems(uri: str) -> list[str]:
             # The client passes over options that it does not know, and says so in the log.
             warnings.simplefilter("ignore")
             parse_uri(uri, warn=True)
+    except OSError:
+        return ["names a file for TLS that cannot be read (tlsCAFile or tlsCertificateKeyFile)"]
     except (PyMongoError, ValueError):
         return [
             "is not a MongoDB URI: check hosts, ports and options; in user and password write : / ? # [ ] @ % as %XX"
@@ -30,7 +32,30 @@ def uri_problems(uri: str) -> list[str]:
     return []
 
 
+def ignored_options(uri: str) -> list[str]:
+    """Names of the options of a URI that the driver passes over: unknown ones, and those with a value that it does not
+    take. In their order; for the operator, so what is no name is left out."""
+    return [
+        name for name, value in _options(uri) if re.fullmatch("[A-Za-z]{1,40}", name) and _warns(name, value)
+    ]
+
+
+def _warns(name: str, value: str) -> bool:
+    """Each option is read alone, since the driver's warnings name some and not others."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            parse_uri(f"mongodb://host/?{name}={value}", warn=True)
+        except (PyMongoError, ValueError, OSError):
+            return False  # a problem of its own, or it makes sense only beside another
+    return any(not issubclass(warning.category, DeprecationWarning) for warning in caught)
+
+
+def _options(uri: str) -> list[tuple[str, str]]:
+    pairs = re.split("[&;]", uri.partition("?")[2])
+    return [(name, value) for name, _, value in (pair.partition("=") for pair in pairs)]
+
+
 def sets_option(uri: str, option: str) -> bool:
     """Whether a URI sets an option, whose name ignores case. The driver prefers what is given beside the URI."""
-    pairs = re.split("[&;]", uri.partition("?")[2])
-    return any(pair.partition("=")[0].lower() == option.lower() for pair in pairs)
+    return any(name.lower() == option.lower() for name, _ in _options(uri))
