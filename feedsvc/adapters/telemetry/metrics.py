@@ -82,9 +82,10 @@ class PrometheusMetrics:
         metric = METRICS.get(name)
         if metric is None or metric.kind != "counter" or len(metric.labels) != 1:
             raise ValueError(f"{name!r} is no counter with one label")
-        ((label, values),) = metric.labels.items()
-        sample = f"{metric.family}_total"
-        return {value: int(self._registry.get_sample_value(sample, {label: value}) or 0) for value in values}
+        (label,) = metric.labels
+        # Not by `get_sample_value` of the registry: that collects all that there is, for each value anew.
+        samples = (sample for family in self._families[name].collect() for sample in family.samples)
+        return {s.labels[label]: int(s.value) for s in samples if s.name == f"{metric.family}_total"}
 
     def render(self) -> tuple[bytes, str]:
         """The page and its content type (text format 0.0.4, which every scraper reads)."""

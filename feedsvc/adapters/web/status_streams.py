@@ -73,7 +73,7 @@ class StatusStreams:
         stream = _Stream(claims, limits, self._clock, self._random(), scope, send)
         stream.due(first)
         self._streams.add(stream)
-        self._report("status.opened", {"stream": stream.id, "subject": claims.subject})
+        self._report("status.opened", {"stream": stream.id})
         self._changed()
         try:
             await stream.response.until_gone(stream.connection, receive)

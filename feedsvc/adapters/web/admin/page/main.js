@@ -58,7 +58,7 @@ function forget() {
   history.clear();
   $("pause").setAttribute("aria-pressed", "false");
   text($("pause"), "Pause");
-  text($("announced"), "");
+  for (const id of ["announced", "state"]) text($(id), "");
 }
 
 /** Ask for a JWT. What was shown goes with the one that was refused: who may not see it now does not. */
