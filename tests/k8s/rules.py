@@ -30,6 +30,7 @@ SECRETS = {
 """What docs/kubernetes.md tells to put into the Secret."""
 ANNOTATION = "nginx.ingress.kubernetes.io/"
 ROUTES = frozenset(document()["paths"])
+MONGODB_PORT = 27017
 PRIVATE = ("/metrics", "/healthz", "/admin")
 CLIENTS_OF_A_SMALL_POD = 1_000
 SHORTEST_ANNOUNCEMENT_S = 5
@@ -170,6 +171,22 @@ def security(manifests: Manifests) -> Iterator[str]:
         yield "the network is open in one direction"
 
 
+def network(manifests: Manifests) -> Iterator[str]:
+    """The pods reach names, MongoDB and the key server where there is one, and nothing else."""
+    needed = {53, MONGODB_PORT} | ({443} if settings_of(manifests).jwt.jwks_url else set())
+    rules = manifests.one("NetworkPolicy")["spec"]["egress"]
+    opened = {each["port"] for rule in rules for each in rule["ports"]}
+    if needed - opened:
+        yield f"port {min(needed - opened)} cannot be reached"
+    if opened - needed:
+        yield f"port {min(opened - needed)} is open and nobody needs it"
+    for rule in rules:
+        for target in rule.get("to", ()):
+            block = target.get("ipBlock", {})
+            if block.get("cidr") == "0.0.0.0/0" and "169.254.0.0/16" not in block.get("except", ()):
+                yield "the metadata of the cloud can be reached"
+
+
 def image(manifests: Manifests) -> Iterator[str]:
     """A tag that does not move; where it is a version, that of this tree."""
     _, _, tag = manifests.container["image"].rpartition(":")
@@ -267,6 +284,7 @@ RULES: tuple[Rule, ...] = (
     probes,
     ending,
     security,
+    network,
     image,
     edge,
     scaling,

@@ -132,6 +132,18 @@ MISTAKES: dict[str, tuple[Rule, Break, str]] = {
         lambda m: m.pod.pop("automountServiceAccountToken"),
         "it gets a token",
     ),
+    "a key server that cannot be reached": (
+        rules.network,
+        lambda m: m.one("NetworkPolicy")["spec"]["egress"].pop(),
+        "port 443 cannot be reached",
+    ),
+    "an open port": (
+        rules.network,
+        lambda m: m.one("NetworkPolicy")["spec"]["egress"][0]["ports"].append(
+            {"protocol": "TCP", "port": 22}
+        ),
+        "port 22 is open and nobody needs it",
+    ),
     "a metric that the program does not have": (
         rules.scaling,
         lambda m: scaler(m)["metrics"][0]["pods"]["metric"].update(name="feedsvc_clients"),
