@@ -116,10 +116,12 @@ function paint() {
   show(pill, true);
   text(pill, verdict.word);
   tone(pill, verdict.tone);
-  text($("about"), `Version ${status.version}, up ${duration(status.uptimeSeconds)}`);
+  text($("about"), `Version ${status.version}, up ${uptime(status.uptimeSeconds)}`);
   document.title = `${verdict.word} – feedsvc`;
   if (before !== verdict.word) announce(`${verdict.title}. ${verdict.why.join(" ")}`);
 }
+
+const uptime = (seconds) => duration(seconds < 60 ? seconds : seconds - (seconds % 60));
 
 /** The line under the head: what stands between the service and what is seen here. Empty where nothing does. */
 function tellLink() {
