@@ -23,7 +23,9 @@ def service(start_for_module: StartService) -> Iterator[Service]:
 
 def client_of_page(service: Service, origin: str) -> httpx.AsyncClient:
     url = f"http://127.0.0.1:{service.port}"
-    return httpx.AsyncClient(base_url=url, trust_env=False, headers={"Origin": origin, "Cookie": "a=b"})
+    return httpx.AsyncClient(
+        base_url=url, trust_env=False, verify=False, headers={"Origin": origin, "Cookie": "a=b"}
+    )
 
 
 def may_read(response: httpx.Response, origin: str) -> bool:

@@ -10,9 +10,10 @@ import httpx
 import pytest
 from pymongo import MongoClient
 
-from tests.e2e.conftest import Documents, StartService
+from tests.e2e.conftest import Documents, StartService, seed
+from tests.e2e.test_tokens import DAMAGED
 from tests.support.engine import Engine
-from tests.support.service import Service, make_jwt
+from tests.support.service import Service, client_of, make_jwt
 from tests.support.sse import opened, refused, sse_url, stream_of
 
 INSERTS_AND_UPDATES = {"collection": "orders", "operations": ["insert", "update"]}
@@ -169,7 +170,7 @@ async def test_a_post_is_the_same_and_a_snapshot_comes_in_pages(
         database.create_collection, "orders", changeStreamPreAndPostImages={"enabled": True}
     )
     orders = database["orders"]
-    orders.insert_many([{"_id": number} for number in range(3)])
+    seed(orders, *({"_id": number} for number in range(3)))
     given: dict[str, Any] = {
         "headers": {"Authorization": f"Bearer {make_jwt(fresh_database)}"},
         "json": {"topics": [{"collection": "orders"}], "snapshot": "always"},
@@ -196,7 +197,7 @@ async def test_a_ticket_opens_a_stream_for_a_page_of_an_allowed_origin(
 ) -> None:
     """What an EventSource can do: a URL and an Origin, no header of its own."""
     base = f"http://127.0.0.1:{service.port}"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         bearer = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
         ticket = (await client.post(f"{base}/v1/tickets", headers=bearer)).json()["ticket"]
     given: dict[str, Any] = {
@@ -267,6 +268,53 @@ async def test_what_is_refused_is_a_problem_and_no_stream(
     assert (response.status_code, response.json()["code"]) == (status, code)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"topics": TOO_MANY},
+        {"topics": []},
+        {},
+        {"topics": [{"collection": "orders"}], "resumeafter": "x"},
+        {"topics": [{"collection": "orders", "filter": 5}]},
+    ],
+    ids=["nine topics", "none", "nothing", "a misspelt token", "no filter"],
+)
+async def test_so_is_a_post(service: Service, fresh_database: str, body: Any) -> None:
+    bearer = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+        response = await client.post(sse_url(service), headers=bearer, json=body)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code, response.json()["code"]) == (400, "bad_request")
+
+
+async def test_a_token_that_is_not_ours_is_refused_and_disturbs_nothing(
+    service: Service, database: Documents, fresh_database: str
+) -> None:
+    """Hand-made or damaged in any way, by header or query; nor is a token of one transport any of the other."""
+    orders = database["orders"]
+    async with stream_of(service, fresh_database, "orders") as other:
+        await other.live()
+        orders.insert_one({"_id": 0})
+        (event,) = await other.events(1)
+        good = other.last_event_id
+        wrong = [*(damage(good)[:10_000] for damage in DAMAGED.values()), event["_id"]]
+        for token in wrong:
+            by_query = await refused(service, fresh_database, "orders", resumeAfter=token)
+            answers = [by_query]
+            if token.isascii() and token == token.strip() != "":  # what a header can hold and keep
+                answers.append(await refused(service, fresh_database, "orders", last_event_id=token))
+            for answer in answers:
+                assert (answer.status_code, answer.json()["code"]) == (400, "token_invalid"), token[:40]
+        async with client_of(service, fresh_database) as client:
+            topic = {"collection": "orders"}
+            await client.send({"type": "subscribe", "id": "x", "topic": topic, "resumeAfter": good})
+            assert (await client.until("error"))["code"] == "token_invalid"
+        orders.insert_one({"_id": 1})
+        assert [event["documentKey"]["_id"] for event in await other.events(2)] == [0, 1]
+    async with stream_of(service, fresh_database, "orders", last_event_id=good) as stream:
+        assert [event["documentKey"]["_id"] for event in await stream.events(1)] == [1]
+
+
 async def test_streams_that_were_refused_hold_nothing(service: Service, fresh_database: str) -> None:
     """Neither a connection of the tenant nor a topic, though one was resolved."""
     for _ in range(3):
@@ -289,7 +337,7 @@ async def test_credentials_and_origin_come_first(
     """AUT-09: a page of another origin gets nothing, and is told so without being let in."""
     if "Origin" in headers:
         headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}", **headers}
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:
         response = await client.get(sse_url(service), params={"topic": '{"collection":"c"}'}, headers=headers)
     assert (response.status_code, response.json()["code"]) == (status, code)
     assert "access-control-allow-origin" not in response.headers

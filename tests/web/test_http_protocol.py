@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -73,3 +75,39 @@ async def test_a_request_that_takes_longer_is_answered(port: int) -> None:
                 await reader.read(1)
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000,
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: nine\r\n\r\n",
+    ],
+    ids=["TLS", "no host", "a head without end", "no length"],
+)
+async def test_what_is_no_request_is_a_problem(port: int, data: bytes) -> None:
+    """And the end of the connection, as where a request is wrong in another way."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    async with asyncio.timeout(5):
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = json.loads(await reader.read())
+    assert head.startswith(b"HTTP/1.1 400 ") and b"application/problem+json" in head
+    assert (body["code"], body["status"]) == ("bad_request", 400)
+    writer.close()
+
+
+async def test_nonsense_behind_an_answer_ends_the_connection(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer came before the body; what then comes in its place is no fault of ours."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"nonsense\r\n")
+        assert await reader.read() == b""
+    writer.close()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

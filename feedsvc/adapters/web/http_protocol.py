@@ -14,13 +14,21 @@ import asyncio
 from typing import Any
 
 import h11
+import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from feedsvc.adapters.web.server_protocol import TRANSPORT_EXTENSION
+from feedsvc.core.errors import problem
 from feedsvc.core.limits import LIMITS
 
 REQUEST_WITHIN_S = float(LIMITS["auth_timeout_s"].default)
 """As long as a socket that was accepted has for its credentials."""
+_NO_REQUEST = "this is not HTTP/1.1, or its head is too long; long topics go by POST"
+_PROBLEM = (
+    ("content-type", "application/problem+json"),
+    ("cache-control", "no-store"),
+    ("connection", "close"),
+)
 
 
 class FeedHttpProtocol(H11Protocol):
@@ -40,6 +48,15 @@ class FeedHttpProtocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no request is refused as all is that is wrong. Behind an answer there is nothing more to say."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = orjson.dumps(problem("bad_request", _NO_REQUEST))
+            head = h11.Response(status_code=400, headers=[*_PROBLEM, ("content-length", str(len(body)))])
+            for part in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
 
     def begin_stream(self, high_water_bytes: int) -> bool:
         """The response will not end soon. False where the peer has gone already.
