@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.resources
+import os
 import random
 import resource
 import signal
@@ -30,11 +31,13 @@ from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry import logs
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.adapters.telemetry.recent_errors import RecentErrors
+from feedsvc.adapters.telemetry.tracing import Tracing
 from feedsvc.adapters.web.authentication import Authentication
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
+from feedsvc.adapters.web.spans import traced
 from feedsvc.adapters.web.sse import SseFeed
 from feedsvc.adapters.web.status import StatusEndpoint
 from feedsvc.adapters.web.status_streams import StatusStreams
@@ -177,6 +180,7 @@ class Service:
         errors = RecentErrors(logs.report, clock.wall)
         self._report = errors.report
         self._metrics = PrometheusMetrics(__version__)
+        self._tracing = Tracing(os.environ, __version__)
         self._lifecycle = Lifecycle()
         self._hub = Hub(
             HubSettings(
@@ -193,6 +197,7 @@ class Service:
             clock,
             self._metrics,
             self._report,
+            self._tracing.tracer,
         )
         self._metrics.on_scrape(Measure(self._hub, self._lifecycle))
         self._verifier = make_verifier(settings, clock, self._metrics, self._report)
@@ -204,6 +209,7 @@ class Service:
             report=self._report,
             random=random.random,
             server=f"feedsvc/{__version__}",
+            tracer=self._tracing.tracer,
         )
         token_keys = tuple(key.reveal() for key in settings.token_keys)
         tickets = TicketSealer(
@@ -234,7 +240,8 @@ class Service:
             api_page=_own_file("openapi.html"),
         )
         app = build_app(routes, settings.allowed_origins, self._metrics, self._report)
-        self._server = FeedServer(_server_config(settings, limits, app))
+        server_config = _server_config(settings, limits, traced(app, self._tracing.tracer))
+        self._server = FeedServer(server_config)
 
     async def run(self) -> int:
         """Serve until a signal; the exit code."""
@@ -265,6 +272,7 @@ class Service:
             stopped.cancel()
             if isinstance(self._verifier, JwksVerifier):
                 await self._verifier.aclose()
+            self._tracing.close()
             # Reads that hang end with the clients that they belong to.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_STREAMS_S):

@@ -7,6 +7,7 @@ contract tests. No implementation may import another.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
@@ -257,3 +258,32 @@ class NoMetrics:
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         return None
+
+
+class Note(Protocol):
+    """Adds to the span that is open."""
+
+    def __call__(self, **attributes: str | int | bool) -> None: ...
+
+
+class Tracer(Protocol):
+    """Spans of requests. What they are called is a fixed set; values are codes and ids, never content."""
+
+    def span(self, name: str, **attributes: str | int | bool) -> AbstractContextManager[Note]:
+        """The span of what happens inside of the `with`. What leaves it as an exception is noted by its kind."""
+        ...
+
+
+class NoTracer:
+    """The null object: notes nothing."""
+
+    def span(self, name: str, **attributes: str | int | bool) -> AbstractContextManager[Note]:
+        return _NO_SPAN
+
+
+def _note_nothing(**attributes: str | int | bool) -> None:
+    return None
+
+
+_NO_SPAN: AbstractContextManager[Note] = nullcontext(_note_nothing)
+NO_TRACER: Tracer = NoTracer()

@@ -22,7 +22,7 @@ from feedsvc.core import messages, session
 from feedsvc.core.errors import Refusal
 from feedsvc.core.resync_pace import ResyncPace
 from feedsvc.core.session import Effect, Principal, Session
-from feedsvc.ports import AuthError, Claims, Clock, Connection, Metrics, Verifier
+from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, Connection, Metrics, Tracer, Verifier
 from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
@@ -42,6 +42,7 @@ class ClientContext(msgspec.Struct, frozen=True):
     report: Report
     random: Callable[[], float]
     server: str
+    tracer: Tracer = NO_TRACER
 
 
 class Client:
@@ -193,7 +194,8 @@ class Client:
 
     async def _verify(self, jwt: str) -> None:
         try:
-            claims = await self._context.verifier.verify(jwt)
+            with self._context.tracer.span("feedsvc.auth"):
+                claims = await self._context.verifier.verify(jwt)
         except AuthError as error:
             self._refuse_auth(error.code, error.message)
         else:
@@ -232,7 +234,7 @@ class Client:
         assert principal is not None
         effects: Sequence[Effect] = ()
         try:
-            place = await self.hub.resolve(principal, frame)
+            place = await self.resolve(principal, frame)
             if place.topic.topic_id in self._session.topics:
                 message = "this connection already holds that topic"
                 effects = self._error("already_subscribed", message, frame.id, place.topic.topic_id)
@@ -243,6 +245,13 @@ class Client:
         except Exception as error:
             effects = self._error("internal", f"logged as {self._failed('subscribe', error)}", frame.id)
         self._after(effects)
+
+    async def resolve(self, principal: Principal, frame: messages.Subscribe) -> Place:
+        """Where a subscription begins. Raises `Refusal`."""
+        with self._context.tracer.span("feedsvc.subscribe") as note:
+            place = await self.hub.resolve(principal, frame)
+            note(topic=place.topic.topic_id, collection=place.topic.namespace.collection)
+            return place
 
     def _error(
         self,

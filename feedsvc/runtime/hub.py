@@ -30,7 +30,7 @@ from feedsvc.core.status import OldestPosition
 from feedsvc.core.subscription import Outlet, Subscription
 from feedsvc.core.tokens import TokenInvalidError, TokenSealer
 from feedsvc.core.topics import Topic, effective_topic
-from feedsvc.ports import ChangeSource, Clock, DocumentSource, Metrics
+from feedsvc.ports import NO_TRACER, ChangeSource, Clock, DocumentSource, Metrics, Tracer
 from feedsvc.runtime.admission import Admission
 from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
@@ -86,6 +86,7 @@ class Hub:
         clock: Clock,
         metrics: Metrics,
         report: Report,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.policy = settings.policy
         self.limits = settings.limits
@@ -93,7 +94,9 @@ class Hub:
         self.deployment = Deployment(
             source, clock, settings.random, report, epoch=settings.source_epoch, level=settings.level
         )
-        self.snapshots = Snapshots(documents, settings.limits, settings.encode_json, clock, metrics, report)
+        self.snapshots = Snapshots(
+            documents, settings.limits, settings.encode_json, clock, metrics, report, tracer
+        )
         self.image_modes = ImageModes(source, clock, report)
         self.feeds: dict[TailScope, Feed] = {}
         self._room = TailRoom(settings.limits, self.feeds)
@@ -102,6 +105,7 @@ class Hub:
         self._clock = clock
         self._metrics = metrics
         self._report = report
+        self._tracer = tracer
         self._sealer = TokenSealer(settings.token_keys)
         self._slots = CatchUpSlots(settings.limits.catch_up_tails)
         self._closing = asyncio.Event()
@@ -336,6 +340,7 @@ class Hub:
             self._report,
             self._settings.random,
             limits.slow_after_s,
+            self._tracer,
         )
         feed = Feed(readers, self._slots, limits.catch_up_window_s, limits.catch_up_gather_s)
         placement.on_change(feed.changed)

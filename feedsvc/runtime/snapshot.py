@@ -30,7 +30,15 @@ from feedsvc.core.placement import Placement
 from feedsvc.core.snapshot_pages import PageBounds, SnapshotPages, SnapshotTooLarge
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.topics import Topic
-from feedsvc.ports import Clock, DocumentSource, EventUnavailable, Metrics, SourceError
+from feedsvc.ports import (
+    NO_TRACER,
+    Clock,
+    DocumentSource,
+    EventUnavailable,
+    Metrics,
+    SourceError,
+    Tracer,
+)
 from feedsvc.runtime.backoff import Backoff
 from feedsvc.runtime.tail import SLICE_S, Readers, Report
 from feedsvc.runtime.turns import Turns
@@ -78,12 +86,14 @@ class Snapshots:
         clock: Clock,
         metrics: Metrics,
         report: Report,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._source = source
         self._encode_json = encode_json
         self._clock = clock
         self._metrics = metrics
         self._report = report
+        self._tracer = tracer
         self._bounds = PageBounds(
             page_bytes=min(limits.snapshot_page_bytes, limits.max_event_bytes),
             frame_bytes=limits.max_event_bytes,
@@ -197,7 +207,9 @@ class Snapshots:
     async def _attempt(self, job: _Job) -> float:
         """One snapshot from its position to its end, or as far as it comes; seconds until the next one if it failed."""
         try:
-            ended = await self._read(job)
+            with self._tracer.span("feedsvc.snapshot", topic=job.topic.topic_id) as note:
+                ended = await self._read(job)
+                note(ended=ended)
         except (EventUnavailable, UndecodableError, SnapshotTooLarge) as error:
             self._give_up(job, "too_large", error)
         except SourceError as error:

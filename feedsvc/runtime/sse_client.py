@@ -51,14 +51,14 @@ class SseClient(Client):
         self._after(self._session.settled(self.now()))
 
     async def _resolved(self, principal: Principal, request: Subscribe, resume: Resume) -> Place:
-        place = await self.hub.resolve(principal, request)
+        place = await self.resolve(principal, request)
         if request.resume_token is not None or request.snapshot == "always":
             return place
         resume_token = resume(request, place.topic)
         if resume_token is None:
             return place
         known = Subscribe(request.id, request.topic, resume_after=resume_token, snapshot=request.snapshot)
-        return await self.hub.resolve(principal, known)
+        return await self.resolve(principal, known)
 
     def end_held(
         self, held: Held, code: Literal["snapshot_too_large", "topic_changed"], *, resubscribe: bool

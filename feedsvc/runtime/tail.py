@@ -37,6 +37,7 @@ from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.tail import Tail
 from feedsvc.ports import (
+    NO_TRACER,
     Batch,
     ChangeSource,
     ChangeStream,
@@ -45,6 +46,7 @@ from feedsvc.ports import (
     Metrics,
     PositionLost,
     SourceError,
+    Tracer,
 )
 from feedsvc.runtime.backoff import Backoff
 
@@ -84,6 +86,7 @@ class Readers:
         report: Report,
         random: Callable[[], float],
         slow_after_s: float,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.scope = scope
         self.source = source
@@ -93,6 +96,7 @@ class Readers:
         self.report = report
         self.random = random
         self.slow_after_s = slow_after_s
+        self.tracer = tracer
         self.closing = asyncio.Event()
         self.changed = asyncio.Event()
         self.live_failed_until = 0.0
@@ -298,8 +302,9 @@ class CatchUpReader:
         readers = self._readers
         while not readers.closing.is_set():
             try:
-                if await self._read_on():
-                    return
+                with readers.tracer.span("feedsvc.catch_up", level=readers.scope.level):
+                    if await self._read_on():
+                        return
             except PositionLost as error:
                 # Not counted: it costs as many opens as there are dead positions, and others must not wait for them.
                 await self._give_up(error)

@@ -12,7 +12,7 @@ import msgspec
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
-from feedsvc.ports import AuthError, Claims, Clock, NoMetrics, Verifier
+from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, NoMetrics, Tracer, Verifier
 from feedsvc.runtime.client import Client, ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.testing import START, ManualClock, MemoryOplog, MemorySource, MemoryVerifier
@@ -70,6 +70,7 @@ class World:
         check: Verifier,
         clock: Any,
         policy: Mapping[str, Any],
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self.oplog = MemoryOplog()
         self.source = source(self.oplog)
@@ -86,7 +87,7 @@ class World:
             encode_json=encode_json,
             random=lambda: 0.0,
         )
-        self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), self.report)
+        self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), self.report, tracer)
         self.context = ClientContext(
             hub=self.hub,
             verifier=check,
@@ -95,6 +96,7 @@ class World:
             report=self.report,
             random=lambda: 0.0,
             server="feedsvc test",
+            tracer=tracer,
         )
 
     def report(self, event: str, fields: Mapping[str, object]) -> None:
@@ -202,10 +204,11 @@ async def running(
     check: Verifier | None = None,
     clock: Clock | None = None,
     policy: Mapping[str, Any] = POLICY,
+    tracer: Tracer = NO_TRACER,
 ) -> AsyncIterator[World]:
     """A started world. At its end all clients go, and nothing of them may be left: no topic, no task."""
     before = asyncio.all_tasks()
-    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy)
+    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy, tracer)
     world.hub.start()
     try:
         yield world

@@ -52,7 +52,8 @@ class SseFeed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._pace.turn()
         try:
-            claims, plan = await self._check(Request(scope, receive))
+            with self._context.tracer.span("feedsvc.upgrade", transport="sse"):
+                claims, plan = await self._check(Request(scope, receive))
             if plan.ended:
                 await Response(status_code=204, headers={"Cache-Control": "no-store"})(scope, receive, send)
                 return

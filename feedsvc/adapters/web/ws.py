@@ -50,7 +50,9 @@ class WebSocketFeed:
         await self._pace.turn()
         socket = WebSocket(scope, receive, send)
         try:
-            claims = await self._check(socket)
+            with self._context.tracer.span("feedsvc.upgrade", transport="websocket") as note:
+                claims = await self._check(socket)
+                note(credentials=claims is not None)
         except Refusal as refusal:
             self._context.metrics.count("upgrades_refused", code=refusal.code)
             await socket.send_denial_response(problem_response(refusal))
