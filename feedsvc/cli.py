@@ -167,7 +167,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
     # Options of the URI that it passes over: a finding says so.
     warnings.filterwarnings("ignore", category=UserWarning, module="pymongo")
-    chosen = Options(tuple(options.tenant), options.oplog_hours, options.timeout, options.strict)
+    chosen = Options(tuple(options.tenant), options.oplog_hours, options.timeout, strict=options.strict)
     try:
         report = asyncio.run(diagnose(os.environ, chosen))
     except KeyboardInterrupt:

@@ -39,12 +39,13 @@ _ALL_OF_MONGODB = tuple(
 
 class Options(msgspec.Struct, frozen=True):
     """`timeout_s` bounds all questions together; closing may take 3 s more where a server hangs. `strict`: warnings
-    count as a failure."""
+    count as a failure. `file_limit`: instead of this process's own."""
 
     tenants: tuple[str, ...] = ()
     oplog_hours: float = OPLOG_HOURS
     timeout_s: float = TIMEOUT_S
     strict: bool = False
+    file_limit: int | None = None
 
 
 async def diagnose(environ: Mapping[str, str], options: Options) -> Report:
@@ -52,7 +53,7 @@ async def diagnose(environ: Mapping[str, str], options: Options) -> Report:
     findings = Findings()
     reading = read_settings(environ, key_problems=jwt_key_problems, uri_problems=uri_problems)
     configuration_findings(findings, reading)
-    file_limit_findings(findings, reading.limits)
+    file_limit_findings(findings, reading.limits, options.file_limit)
     tenants = _known_tenants(findings, reading, options)
     try:
         async with asyncio.timeout(options.timeout_s), asyncio.TaskGroup() as group:

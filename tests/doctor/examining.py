@@ -43,7 +43,7 @@ def environment(
 
 async def examine(environ: Mapping[str, str], **options: object) -> Report:
     """The report; each id of the catalogue is in it, and no secret is."""
-    report = await diagnose(environ, Options(**options))  # type: ignore[arg-type]
+    report = await diagnose(environ, Options(**{"file_limit": 65_536, **options}))  # type: ignore[arg-type]
     if "mongodb_answers" in errors(report):
         forget_driver_sockets()
     assert {finding.id for finding in report.findings} == set(CATALOGUE)
