@@ -136,6 +136,7 @@ async def test_a_client_that_was_told_to_stop_gets_204() -> None:
         asking = request(web, "users", resumeAfter=positions.token(ended=True))
         assert await asking.answered() == (204, None)
         assert asking.body == b""
+        assert dict(asking.sent[0]["headers"])[b"cache-control"] == b"no-store"
         other = StreamPositions(SEALER, "globex", [b"12345678"]).token(ended=True)
         assert await request(web, "users", resumeAfter=other).answered() == (400, "token_invalid")
 
