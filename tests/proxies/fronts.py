@@ -140,9 +140,9 @@ class Nginx(Front):
         text = replaced(text, r"(^    server 10\..* max_fails=0;\n)+", servers)
         if self._certificate is None:
             text = replaced(text, r"^ +ssl_.*\n", "")
-            return replaced(text, r"listen 443 ssl;", f"listen 127.0.0.1:{self.port};")
+            return replaced(text, r"listen 443 ssl http2;", f"listen 127.0.0.1:{self.port};")
         text = replaced(text, r"/etc/ssl/feedsvc/\w+.pem", str(self._certificate))
-        return replaced(text, r"listen 443 ssl;", f"listen 127.0.0.1:{self.port} ssl;")
+        return replaced(text, r"listen 443 ssl http2;", f"listen 127.0.0.1:{self.port} ssl http2;")
 
 
 class HAProxy(Front):
@@ -186,7 +186,7 @@ class HAProxy(Front):
             f"    server s{index} 127.0.0.1:{service.port}\n" for index, service in enumerate(self._services)
         )
         text = replaced(text, r"(^    server \w+ +10\..*\n)+", servers)
-        certified = "" if self._certificate is None else f" ssl crt {self._certificate}"
+        certified = "" if self._certificate is None else f" ssl crt {self._certificate} alpn h2,http/1.1"
         return replaced(text, r"bind :443 ssl crt \S+ alpn \S+", f"bind 127.0.0.1:{self.port}{certified}")
 
 

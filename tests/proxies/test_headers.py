@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.faults.numbers import COLLECTION
 from tests.proxies.fronts import FRONTS, Front, Nginx, running
 from tests.support.engine import Engine
 from tests.support.service import Address, Client, Service, make_jwt
-from tests.support.sse import Stream, arguments, opened, sse_url
+from tests.support.sse import Parser, Stream, arguments, opened, sse_url
 
 pytestmark = pytest.mark.verify
 HOP_BY_HOP = {"connection", "keep-alive", "proxy-connection", "upgrade", "te", "trailer"}
@@ -80,6 +81,50 @@ async def test_even_an_nginx_that_was_told_nothing_keeps_no_event_back(
         f"\nbare nginx: 10 events one after the other, each at most {1000 * max(latencies):.0f} ms; "
         f"content-encoding {stream.response.headers.get('content-encoding')}"
     )
+
+
+async def test_a_stream_ends_whole_over_each_version_of_http(
+    engine_of_its_own: Engine, fresh_database: str, tmp_path: Path
+) -> None:
+    """A drain is no cut: neither a missing last chunk nor a stream error of HTTP/2, which curl would exit with."""
+    numbers = engine_of_its_own.client[fresh_database][COLLECTION]
+    pem = self_signed(tmp_path)
+    with Service(engine_of_its_own.uri, tmp_path, drain="2") as service:
+        fronts = [kind(tmp_path, [service], certificate=pem) for kind in FRONTS]
+        with running(*fronts):
+            transfers = {
+                (type(front).__name__, version): await asyncio.create_subprocess_exec(
+                    *(
+                        "curl",
+                        "--silent",
+                        "--show-error",
+                        "--no-buffer",
+                        "--include",
+                        "--get",
+                        "--noproxy",
+                        "*",
+                    ),
+                    *(f"--http{version}", "--compressed", "--cacert", str(pem), "--max-time", "60"),
+                    *("--header", f"Authorization: Bearer {make_jwt(fresh_database)}"),
+                    *("--data-urlencode", f'topic={{"collection":"{COLLECTION}"}}'),
+                    sse_url(front).replace("http:", "https:"),
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                for front in fronts
+                for version in ("1.1", "2")
+            }
+            await asyncio.to_thread(service.wait_for, "/metrics", 200, f"subscriptions {len(transfers)}.0\n")
+            numbers.insert_one({"_id": 1})
+            await asyncio.to_thread(service.stop)
+            for (front_name, version), transfer in transfers.items():
+                found, complaint = await transfer.communicate()
+                assert transfer.returncode == 0, (front_name, version, complaint)
+                head, _, body = found.decode().replace("\r\n", "\n").partition("\n\n")
+                assert head.startswith(f"HTTP/{version} 200")
+                kinds = [kind for kind, _, _ in Parser().feed(body)]
+                assert kinds[-1] == "close"
+                assert (kinds.count("goaway"), kinds.count("event")) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", FRONTS)
