@@ -55,5 +55,5 @@ def test_a_case_is_shown_by_tests_that_exist_and_what_is_left_out_is_told(case: 
 def test_a_test_that_names_a_case_names_one_of_them() -> None:
     """A typing mistake in a docstring would hide that a case has no test."""
     for path in (ROOT / "tests").rglob("test_*.py"):
-        for case in re.findall(r"\b(?:SRC|RES|FIL|AUT|BPR)-\d\d\b", path.read_text()):
+        for case in re.findall(rf"\b(?:{'|'.join(NUMBERS)})-\d\d\b", path.read_text()):
             assert case in CASES, f"{case} in {path.name}"
