@@ -47,12 +47,14 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.stream_token import StreamSealer
 from feedsvc.core.tickets import TicketSealer
 from feedsvc.ports import Metrics, Verifier
+from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.lifecycle import Lifecycle
 from feedsvc.runtime.measure import Measure
 from feedsvc.runtime.status import StatusReport
 from feedsvc.runtime.tail import Report
+from feedsvc.runtime.wheel import Wheel
 from feedsvc.settings import Settings
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -210,6 +212,8 @@ class Service:
             random=random.random,
             server=f"feedsvc/{__version__}",
             tracer=self._tracing.tracer,
+            wheel=Wheel(clock),
+            beats=Beats(self._hub, clock),
         )
         token_keys = tuple(key.reveal() for key in settings.token_keys)
         tickets = TicketSealer(

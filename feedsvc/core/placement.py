@@ -91,6 +91,11 @@ class Placement:
 
     def checkpoint(self, subscription: Subscription, tell: Callable[[Subscription, Position], None]) -> None:
         """Call `tell` with the tail's head if nothing before it is owed to this client and it was not told yet."""
+        if not self._busy and self._places.is_quiet(subscription):
+            head = self._places.note_head(subscription)
+            if head is not None:
+                tell(subscription, head)
+            return
 
         def act() -> None:
             position = self._places.checkpoint(subscription)

@@ -408,6 +408,26 @@ class Places:
         if not subscription.closed:
             subscription.outlet.snapshot_due(subscription)
 
+    def is_quiet(self, subscription: Subscription) -> bool:
+        """Live, with room, and with nothing owed: nothing moves before its checkpoint."""
+        logged = subscription.logged
+        return (
+            subscription.write is not None
+            and logged is not None
+            and subscription.cursor >= logged.log.start
+            and logged.log.next_ordinal(subscription.cursor) is None
+        )
+
+    def note_head(self, subscription: Subscription) -> Position | None:
+        """The live head, which becomes the position of a quiet subscription; None where it was told already."""
+        head = self._live.head
+        told = subscription.told
+        if told is head or (told is not None and told.same_as(head)):
+            return None
+        subscription.cursor = self._live.ring.head_ordinal
+        subscription.at = subscription.told = head
+        return head
+
     def checkpoint(self, subscription: Subscription) -> Position | None:
         if not subscription.announced or not subscription.located:
             return None

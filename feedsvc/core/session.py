@@ -235,8 +235,11 @@ class Session:
         """Monotonic seconds at which `tick` has something to do; None when closed."""
         if self.state is State.CLOSED:
             return None
-        deadlines = (self._auth_deadline, self._expiry, self._max_age, self._heartbeat, self._checkpoint)
-        return min(deadline for deadline in deadlines if deadline is not None)
+        deadline = self._max_age
+        for other in (self._auth_deadline, self._expiry, self._heartbeat, self._checkpoint):
+            if other is not None and other < deadline:
+                deadline = other
+        return deadline
 
     # -- output that the shell asks for -------------------------------------------------------------------
 

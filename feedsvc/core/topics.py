@@ -24,6 +24,7 @@ from feedsvc.core.filters.nodes import Filter
 from feedsvc.core.filters.parse import FilterError, canonical_form, check_written, parse_filter
 from feedsvc.core.messages import Fidelity, TopicRequest
 from feedsvc.core.policy import Grant
+from feedsvc.core.positions import Position
 from feedsvc.core.projection import IDENTITY, Projection, ProjectionError
 from feedsvc.core.tokens import BINDING_BYTES
 
@@ -65,6 +66,7 @@ class Topic:
         "policy_filtered",
         "projection",
         "projection_form",
+        "sealed",
         "tenant",
         "topic_id",
     )
@@ -113,6 +115,8 @@ class Topic:
         digest = sha256(self.canonical).digest()[:_TOPIC_ID_BYTES]
         self.topic_id = base64.urlsafe_b64encode(digest).decode()
         self._hash = hash(self.canonical)
+        self.sealed: tuple[Position, str] | None = None
+        """The position whose resume token was last asked for, and that token: for who makes them."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Topic) and self.canonical == other.canonical

@@ -23,13 +23,18 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.resync_pace import ResyncPace
 from feedsvc.core.session import Effect, Principal, Session
 from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, Connection, Metrics, Tracer, Verifier
+from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub, Place
 from feedsvc.runtime.tail import Report
+from feedsvc.runtime.wheel import Wheel
 
-_TIMER_GRAIN_S = 0.001
 _MAX_OWED_BYTES = 256 << 10
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
+
+
+_BOTH = [session.CheckpointDue(), session.HeartbeatDue()]
+"""What is due to a client that is idle."""
 
 
 class ClientContext(msgspec.Struct, frozen=True):
@@ -42,6 +47,8 @@ class ClientContext(msgspec.Struct, frozen=True):
     report: Report
     random: Callable[[], float]
     server: str
+    wheel: Wheel
+    beats: Beats
     tracer: Tracer = NO_TRACER
 
 
@@ -68,7 +75,10 @@ class Client:
         self._tenant: str | None = None
         self._waiting = False
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._slot: int | None = None
+        """Of the wheel, where the one timer is set."""
+        self._deadline = 0.0
+        """For which it was."""
         self._full_since: float | None = None
         self._owed_bytes = 0
         self._collecting: dict[str, str] | None = None
@@ -103,8 +113,7 @@ class Client:
             return
         self._gone = True
         self._session.closed()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._disarm()
         if self._task is not None:
             self._task.cancel()
         for held in list(self._held.values()):
@@ -155,9 +164,9 @@ class Client:
                 case session.Reauthorize():
                     self._reauthorize()
                 case session.CheckpointDue():
-                    self._checkpoint()
+                    self._beat(self._checkpoint())
                 case session.HeartbeatDue():
-                    self._heartbeat()
+                    self._beat(self._heartbeat())
                 case session.Close(code, reason):
                     for held in list(self._held.values()):
                         self._drop(held)
@@ -362,14 +371,13 @@ class Client:
             if not self.connection.writable:
                 break
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self) -> bytes | None:
         self._collecting = {}
         for held in list(self._held.values()):
             if held.subscription is not None:
                 self.hub.feed(held.topic).placement.checkpoint(held.subscription, held.checkpoint)
         tokens, self._collecting = self._collecting, None
-        if tokens:
-            self.send(messages.Checkpoint(tokens))
+        return self._context.beats.checkpoint(tokens) if tokens else None
 
     def tell_checkpoint(self, topic_id: str, resume_token: str) -> None:
         """A position with nothing owed before it. Joined with others of this round, or sent alone if it comes late."""
@@ -382,34 +390,53 @@ class Client:
         """The health of a topic changed: say so once this round of the loop is over."""
         if not self._heartbeat_soon:
             self._heartbeat_soon = True
-            asyncio.get_running_loop().call_soon(self._safely, "heartbeat", self._heartbeat)
+            asyncio.get_running_loop().call_soon(self._safely, "heartbeat", self._beat_soon)
 
-    def _heartbeat(self) -> None:
+    def _beat_soon(self) -> None:
         self._heartbeat_soon = False
+        self._beat(self._heartbeat())
+
+    def _beat(self, *frames: bytes | None) -> None:
+        """What is told without being asked for, in one write."""
+        there = [frame for frame in frames if frame is not None]
+        if there:
+            self.connection.write(there)
+
+    def _heartbeat(self) -> bytes | None:
         if self._gone or self._session.state is not session.State.OPEN or not self.connection.writable:
-            return
-        topics = [held.topic for held in self._held.values()]
-        stalled = [topic.topic_id for topic in topics if self.hub.stalled(topic)]
-        lag_ms = max((self.hub.lag_ms(topic) for topic in topics), default=0)
-        self.send(messages.Heartbeat(stalled, lag_ms))
+            return None
+        return self._context.beats.heartbeat([held.topic for held in self._held.values()])
 
     def _arm(self) -> None:
         """Set the one timer to the next deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         deadline = self._session.next_deadline()
         if deadline is None or self._gone:
+            self._disarm()
             return
         if self._full_since is not None:
             deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
-        delay_s = max(0.0, deadline - self.now())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._safely, "timer", self._due)
+        # One that comes too early does no harm: most deadlines only move away.
+        if self._slot is None or deadline < self._deadline:
+            self._disarm()
+            self._deadline = deadline
+            self._slot = self._context.wheel.set(self, deadline)
+
+    def _disarm(self) -> None:
+        if self._slot is not None:
+            self._context.wheel.clear(self, self._slot)
+            self._slot = None
+
+    def due(self) -> None:
+        """A deadline has come, or has moved away since its timer was set."""
+        self._slot = None
+        self._safely("timer", self._due)
 
     def _due(self) -> None:
-        self._timer = None
-        # A timer of uvloop may come early by less than a millisecond, again and again until it is time.
-        now = self.now() + _TIMER_GRAIN_S
+        now = self.now()
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
-        self._after(self._session.tick(now))
+        effects = self._session.tick(now)
+        if effects == _BOTH:
+            self._beat(self._checkpoint(), self._heartbeat())
+            effects = ()
+        self._after(effects)

@@ -7,6 +7,7 @@ finds the live ring. Catch-up slots are shared by all feeds of the process.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,6 +18,8 @@ from feedsvc.runtime.backoff import Backoff
 from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.pulse import Pulse
 from feedsvc.runtime.tail import CatchUpReader, LiveReader, Readers
+
+_LAG_KEPT_S = 0.1
 
 
 class Feed:
@@ -37,6 +40,7 @@ class Feed:
         self._catch_up_window_s = catch_up_window_s
         self._catch_up_gather_s = catch_up_gather_s
         self._tenant = readers.scope.database
+        self._lag = (-math.inf, 0)
         self._backoff = Backoff(readers.random)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opener: asyncio.Task[None] | None = None
@@ -90,6 +94,12 @@ class Feed:
         if live is None or health.caught_up:
             return max(0.0, clock.monotonic() - health.last_read)
         return max(0.0, clock.wall() - (live.head.cluster_time >> 32))
+
+    def lag_ms(self, now: float) -> int:
+        """The same in ms, as it was a moment ago: many clients are told it in one round."""
+        if now - self._lag[0] > _LAG_KEPT_S:
+            self._lag = (now, int(self.lag_s() * 1000))
+        return self._lag[1]
 
     async def close(self) -> None:
         """Let every reader end after its bounded read. Subscriptions are not told."""

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -63,6 +63,9 @@ class Listener(Outlet, Protocol):
         ...
 
 
+_DEPLOYMENT = TailScope("deployment")
+
+
 class HubSettings(msgspec.Struct, frozen=True):
     """What the hub takes from the configuration. `random` returns a float in [0, 1)."""
 
@@ -114,7 +117,6 @@ class Hub:
         self._stalled: dict[TailScope, float] = {}
         self._topics: WeakValueDictionary[bytes, Topic] = WeakValueDictionary()
         """By canonical form: subscriptions of equal topics share one object, which may be large."""
-        self._sealed: WeakKeyDictionary[Topic, tuple[Position, str]] = WeakKeyDictionary()
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -197,11 +199,11 @@ class Hub:
 
     def seal(self, topic: Topic, position: Position) -> str:
         """The resume token of a position. Most subscriptions of a topic ask for that of the same head."""
-        known = self._sealed.get(topic)
+        known = topic.sealed
         if known is not None and known[0] is position:
             return known[1]
         resume_token = self._sealer.seal(topic.tenant, topic.binding, self.deployment.source, position)
-        self._sealed[topic] = (position, resume_token)
+        topic.sealed = (position, resume_token)
         return resume_token
 
     def window_seconds(self, *, exact: bool = False) -> int | None:
@@ -216,6 +218,10 @@ class Hub:
         placements = [feed.placement for feed in self.feeds.values()]
         subscriptions = itertools.chain.from_iterable(each.all_subscriptions() for each in placements)
         return oldest_position(subscriptions, self.deployment.pulse.window, self._clock.wall())
+
+    @property
+    def any_stalled(self) -> bool:
+        return bool(self._stalled)
 
     def stalled(self, topic: Topic) -> bool:
         return self._scope(topic) in self._stalled
@@ -239,10 +245,6 @@ class Hub:
                 for scope in self.failing_tails()
             )
         )
-
-    def lag_ms(self, topic: Topic) -> int:
-        """How far the topic's live tail is behind, in ms."""
-        return int(self.feed(topic).lag_s() * 1000)
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -293,7 +295,7 @@ class Hub:
     def _scope(self, topic: Topic) -> TailScope:
         level, namespace = self._settings.level, topic.namespace
         if level == "deployment":
-            return TailScope(level)
+            return _DEPLOYMENT
         if level == "database":
             return TailScope(level, namespace.database)
         return TailScope(level, namespace.database, namespace.collection)

@@ -32,6 +32,7 @@ class Outlet:
     """A client that takes everything, and `work` seconds for each burst."""
 
     writable = True
+    direct = None
 
     def __init__(self, work: Callable[[float], None]) -> None:
         self._work = work

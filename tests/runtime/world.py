@@ -13,8 +13,10 @@ from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
 from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, NoMetrics, Tracer, Verifier
+from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.client import Client, ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
+from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import START, ManualClock, MemoryOplog, MemorySource, MemoryVerifier
 from tests.support.frames import CheckedConnection, Frame, received
 
@@ -97,6 +99,8 @@ class World:
             random=lambda: 0.0,
             server="feedsvc test",
             tracer=tracer,
+            wheel=Wheel(self.clock),
+            beats=Beats(self.hub, self.clock),
         )
 
     def report(self, event: str, fields: Mapping[str, object]) -> None:
@@ -183,7 +187,7 @@ class Peer:
     async def later(self, seconds: float) -> None:
         """Let time pass; the answer to a ping shows that what was due has been dealt with."""
         self.world.clock.advance(seconds)
-        self.client.receive("{}")  # refused, and sets the timer anew: the loop's own clock did not move
+        self.client.due()  # the loop's own clock did not move
         for _ in range(5):
             await asyncio.sleep(0)
 

@@ -15,8 +15,10 @@ from feedsvc.core.policy import Policy
 from feedsvc.core.positions import Position
 from feedsvc.core.tokens import TokenSealer
 from feedsvc.ports import Claims, NoMetrics
+from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.client import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
+from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import MemoryOplog, MemoryVerifier
 from tests.simulation.faults import FaultySource
 from tests.simulation.model import History
@@ -80,7 +82,15 @@ class Instance:
         )
         self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), world.report)
         self.context = ClientContext(
-            self.hub, MemoryVerifier(), self.clock, NoMetrics(), world.report, world.rng.random, "simulation"
+            self.hub,
+            MemoryVerifier(),
+            self.clock,
+            NoMetrics(),
+            world.report,
+            world.rng.random,
+            "simulation",
+            Wheel(self.clock),
+            Beats(self.hub, self.clock),
         )
         self.hub.start()
 
