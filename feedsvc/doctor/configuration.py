@@ -37,7 +37,7 @@ def configuration_findings(findings: Findings, reading: Reading) -> None:
     for part, text in reading.problems:
         findings.add(_NAMES[part], "error", text)
     for part, text in reading.warnings:
-        findings.add(_NAMES[part], "warning", text, remedy=_WHERE_WARNED[part])
+        findings.add(_NAMES[part], "warning", text.removeprefix("policy: "), remedy=_WHERE_WARNED[part])
     if reading.jwt is not None:
         _jwt_keys(findings, reading.jwt)
     if reading.policy is not None:

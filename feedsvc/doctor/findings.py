@@ -64,8 +64,9 @@ class Findings:
         return any(finding.status == "error" for finding in self._found[name])
 
     def report(self, version: str, role: str | None, *, strict: bool) -> Report:
-        """In the order of the catalogue. `strict`: warnings count as a failure."""
-        findings = tuple(finding for found in self._found.values() for finding in found)
+        """In the order of the catalogue, those of one id by subject. `strict`: warnings count as a failure."""
+        by_subject = (sorted(found, key=lambda each: each.subject) for found in self._found.values())
+        findings = tuple(finding for found in by_subject for finding in found)
         errors = {finding.id for finding in findings if finding.status == "error"}
         warned = any(finding.status == "warning" for finding in findings)
         if any(CATALOGUE[name].configuration for name in errors):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from feedsvc.ports import SourceError, SourceRefused
@@ -11,6 +11,7 @@ from feedsvc.ports import SourceError, SourceRefused
 ANSWER_S = 5.0
 """For each question. The driver looks for a server as long as that by itself."""
 
+AT_ONCE = 4
 UNAUTHORIZED = 13
 
 T = TypeVar("T")
@@ -31,3 +32,23 @@ async def answer(question: Awaitable[T]) -> T:
         if isinstance(error, SourceRefused) or error.code is not None:
             raise SourceRefused(str(error), error.code) from None
         raise Silent(str(error)) from None
+
+
+async def for_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]]) -> None:
+    """`ask` about each thing, `AT_ONCE` at a time. After the first that nobody answers no other is asked; raises that
+    one's `Silent`."""
+    room = asyncio.Semaphore(AT_ONCE)
+    silent: list[Silent] = []
+
+    async def ask_one(thing: T) -> None:
+        async with room:
+            if silent:
+                return
+            try:
+                await ask(thing)
+            except Silent as error:
+                silent.append(error)
+
+    await asyncio.gather(*(ask_one(thing) for thing in things))
+    if silent:
+        raise silent[0]

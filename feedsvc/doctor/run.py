@@ -21,7 +21,7 @@ from feedsvc.doctor.configuration import configuration_findings, file_limit_find
 from feedsvc.doctor.deployment import DeploymentDoctor
 from feedsvc.doctor.findings import Findings, Report
 from feedsvc.doctor.key_server import key_server_findings
-from feedsvc.doctor.questions import ANSWER_S, Silent
+from feedsvc.doctor.questions import ANSWER_S, AT_ONCE, Silent
 from feedsvc.doctor.role import role_command
 from feedsvc.doctor.served import tenant_problem
 from feedsvc.ports import SourceError
@@ -80,8 +80,8 @@ async def _examine(findings: Findings, reading: Reading, tenants: tuple[str, ...
     source = MongoSource(
         uri,
         driver=reading.mongo_driver,
-        max_streams=1,
-        max_reads=2,
+        max_streams=AT_ONCE,
+        max_reads=AT_ONCE,
         await_s=_AWAIT_S,
         server_selection_s=min(ANSWER_S, options.timeout_s / 2),
     )

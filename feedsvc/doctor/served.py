@@ -18,7 +18,7 @@ from feedsvc.core.positions import boundary
 from feedsvc.doctor.catalogue import USER_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_images
-from feedsvc.doctor.questions import UNAUTHORIZED, answer
+from feedsvc.doctor.questions import UNAUTHORIZED, answer, for_each
 from feedsvc.ports import CollectionInfo, SourceRefused
 
 _DATABASES = 3
@@ -57,16 +57,15 @@ class Served:
                 ("find", "list_collections", "images"), "no database of a tenant is there: give --tenant NAME"
             )
         if now is not None:
-            for scope in _scopes(self._level, served):
-                await self._change_stream(scope, now)
+            await for_each(_scopes(self._level, served), lambda scope: self._change_stream(scope, now))
             self._findings.skip(
                 ("change_stream",), "no collection to watch: give --tenant NAME, or create one"
             )
         for database, namespaces in served.items():
             described = await self._describe(database, namespaces)
+            if now is not None:
+                await for_each(namespaces, lambda namespace: self._find(namespace, now))
             for namespace in namespaces:
-                if now is not None:
-                    await self._find(namespace, now)
                 if described is not None:
                     rule = policy.rules.get(namespace.collection) or policy.rules[WILDCARD]
                     judge_images(self._findings, namespace, described.get(namespace.collection), rule)
