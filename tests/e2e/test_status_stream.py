@@ -17,12 +17,13 @@ from tests.support.service import Service, client_of, make_jwt
 from tests.support.sse import Parser
 from tests.support.sse_socket import SseSocket
 
+pytestmark = pytest.mark.xdist_group("status-stream")
 PEER_TIMEOUT_S = 3.0
 
 
 @pytest.fixture(scope="module")
 def service(start_for_module: StartService) -> Iterator[Service]:
-    service = start_for_module(peer_timeout=str(PEER_TIMEOUT_S), drain="5")
+    service = start_for_module(peer_timeout=str(PEER_TIMEOUT_S), drain="1")
     yield service
     service.kill()
 
@@ -92,9 +93,8 @@ async def test_a_peer_that_vanished_frees_its_place(service: Service) -> None:
     assert '"code":4202' in service.log()
 
 
-async def test_a_drain_is_watched_to_its_end(start_service: StartService, fresh_database: str) -> None:
-    """`draining` is told while clients leave, `close` when they are gone; the stream holds up no drain."""
-    service = start_service(drain="1")
+async def test_a_drain_is_watched_to_its_end(service: Service, fresh_database: str) -> None:
+    """Last of the module. `draining` is told while clients leave, `close` when they are gone; it holds up no drain."""
     async with reading(service) as stream, client_of(service, fresh_database) as client:
         await client.subscribe("orders")
         leaving = asyncio.create_task(asyncio.to_thread(service.stop))
