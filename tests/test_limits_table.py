@@ -93,6 +93,7 @@ LIMIT_TESTS: dict[str, Shown] = {
     "max_replay_bytes": shown(
         "replay_too_large",
         "runtime/test_bounds.py::test_a_replay_beyond_its_bound_is_a_resync_for_whoever_asked",
+        "web/test_wire_limits.py::test_what_a_resume_may_replay",
     ),
     "max_snapshot_bytes": shown(
         "`unsubscribed` with snapshot_too_large",
@@ -102,6 +103,7 @@ LIMIT_TESTS: dict[str, Shown] = {
     "max_snapshot_documents": shown(
         "`unsubscribed` with snapshot_too_large",
         "runtime/test_snapshot.py::test_what_cannot_be_sent_ends_the_subscription",
+        "web/test_wire_limits.py::test_documents_that_a_snapshot_may_read",
     ),
     "jwt_leeway_s": shown("auth_invalid", "adapters/test_jwt_verifier.py::test_leeway"),
     "connections_per_tenant": shown(
@@ -132,12 +134,17 @@ LIMIT_TESTS: dict[str, Shown] = {
         "connection_limit",
         "runtime/test_client.py::test_waiting_sockets_are_capped",
         "e2e/test_reported_cases.py::test_sockets_without_credentials_do_not_keep_clients_out",
+        "web/test_wire_limits.py::test_sockets_without_credentials",
     ),
     "pending_frames": shown(
-        "rate_limited", "core/test_session.py::test_frames_that_wait_are_bounded_by_their_number"
+        "rate_limited",
+        "core/test_session.py::test_frames_that_wait_are_bounded_by_their_number",
+        "web/test_wire_limits.py::test_frames_behind_an_unanswered_auth",
     ),
     "pending_bytes": shown(
-        "rate_limited", "core/test_session.py::test_frames_that_wait_are_bounded_by_their_size_together"
+        "rate_limited",
+        "core/test_session.py::test_frames_that_wait_are_bounded_by_their_size_together",
+        "web/test_wire_limits.py::test_frames_behind_an_unanswered_auth",
     ),
     "jwt_bytes": shown(
         "auth_invalid",
@@ -182,7 +189,7 @@ LIMIT_TESTS: dict[str, Shown] = {
         "rate_limited",
         "web/test_upgrades.py::test_a_tenant_that_upgrades_too_often_gets_429",
         "web/test_upgrades.py::test_credentials_in_a_first_frame_are_counted_too",
-        "web/test_sse.py::test_a_tenant_that_asks_too_often_or_has_no_room_is_told_when_to_come_back",
+        "web/test_wire_limits.py::test_connections_that_a_tenant_opens",
     ),
     "frame_bytes": shown(
         "1009, and bad_request over HTTP",
@@ -203,7 +210,11 @@ LIMIT_TESTS: dict[str, Shown] = {
     "refused_per_minute": shown(
         "rate_limited", "e2e/test_quotas.py::test_who_never_stops_is_closed_and_told_when_to_come_back"
     ),
-    "refreshes_per_minute": shown("rate_limited", "core/test_session.py::test_refreshes_are_bounded"),
+    "refreshes_per_minute": shown(
+        "rate_limited",
+        "core/test_session.py::test_refreshes_are_bounded",
+        "web/test_wire_limits.py::test_refreshes_of_one_connection",
+    ),
     "explains_per_minute": shown(
         "rate_limited", "web/test_explain.py::test_a_tenant_that_asks_too_often_waits"
     ),
@@ -225,6 +236,7 @@ LIMIT_TESTS: dict[str, Shown] = {
     "conditions_per_change": shown(
         "topic_limit",
         "runtime/test_admission.py::test_filters_that_every_change_is_asked_are_bounded_per_tenant_and_collection",
+        "web/test_wire_limits.py::test_filters_that_every_change_is_asked",
     ),
     "subscription_id_chars": shown(
         "bad_request",
@@ -331,7 +343,7 @@ CODE_TESTS: dict[str, str] = {
     "internal": "runtime/test_client.py::test_a_fault_while_verifying_closes_and_is_reported",
     "source_unavailable": "e2e/test_jwks.py::test_an_outage_is_not_the_fault_of_the_jwt",
     "max_age": "e2e/test_limits.py::test_a_connection_ends_at_its_maximum_age_and_resumes_elsewhere",
-    "connection_limit": "runtime/test_client.py::test_waiting_sockets_are_capped",
+    "connection_limit": "web/test_wire_limits.py::test_sockets_without_credentials",
     "rate_limited": "e2e/test_quotas.py::test_who_never_stops_is_closed_and_told_when_to_come_back",
     "tenant_quota": "e2e/test_limits.py::test_a_tenant_holds_no_more_connections_than_its_limit",
 }

@@ -295,7 +295,7 @@ async def test_a_page_of_an_allowed_origin_may_send_the_header_of_a_reconnect() 
         )
 
 
-async def test_a_tenant_that_asks_too_often_or_has_no_room_is_told_when_to_come_back() -> None:
+async def test_a_tenant_without_room_is_told_when_to_come_back() -> None:
     """429 and `Retry-After`, before anything is resolved."""
     async with serving(msgspec.structs.replace(Limits(), connections_per_tenant=1)) as web:
         first = request(web, "users")
