@@ -64,9 +64,9 @@ def page(document: Json) -> str:
         _errors(document),
         _closes(document),
     ]
-    body = element("nav", _contents(groups, schemas, others), aria_label="Contents") + element(
-        "main", _named("".join(main), schemas)
-    )
+    contents = _contents(groups, schemas, others) + element("a", "Contents", href="#contents", class_="back")
+    body = element("nav", contents, id="contents", aria_label="Contents")
+    body += element("main", _named("".join(main), schemas))
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{info["title"]} API</title>'
@@ -99,7 +99,8 @@ def _groups(document: Json) -> Iterator[tuple[Json, list[tuple[str, str, Json]]]
 
 
 def _contents(groups: Iterable[tuple[Json, Any]], schemas: Json, others: Iterable[str]) -> str:
-    parts = [
+    parts = [element("h2", link("#credentials", "Credentials"))]
+    parts += [
         _list(
             tag["name"].capitalize(),
             f"tag-{tag['name']}",
