@@ -27,7 +27,10 @@ def status() -> dict[str, Any]:
                 "event `status`, at the end an event `close`."
             ),
             "security": BEARER,
-            "responses": {"200": found, **problems(*CREDENTIALS, "forbidden", "connection_limit", "going_away")},
+            "responses": {
+                "200": found,
+                **problems(*CREDENTIALS, "forbidden", "connection_limit", "going_away"),
+            },
         }
     }
 

@@ -438,5 +438,6 @@ class Client:
         effects = self._session.tick(now)
         if effects == _BOTH:
             self._beat(self._checkpoint(), self._heartbeat())
-            effects = ()
-        self._after(effects)
+            self._arm()
+        else:
+            self._after(effects)

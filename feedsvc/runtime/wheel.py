@@ -33,6 +33,10 @@ class Wheel:
         self._clock = clock
         self._slots: dict[int, dict[Due, None]] = {}
 
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock.monotonic()
+
     def set(self, owner: Due, when: float) -> int:
         """`when`: monotonic seconds; never called before that, whatever the loop's timers do."""
         slot = math.ceil(when / _GRAIN_S)

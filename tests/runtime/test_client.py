@@ -451,7 +451,9 @@ async def test_a_fault_in_a_callback_ends_that_client_alone(
         other = await world.signed_in("bob")
         peer = await world.signed_in()
         await peer.subscribed()
-        monkeypatch.setattr(Beats if what != "room" else Hub, {"room": "writable"}.get(what, "heartbeat"), fail)
+        monkeypatch.setattr(
+            Beats if what != "room" else Hub, {"room": "writable"}.get(what, "heartbeat"), fail
+        )
         if what == "timer":
             peer.connection.set_writable(True)
             world.clock.advance(world.hub.limits.heartbeat_interval_s * 2)

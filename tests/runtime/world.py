@@ -212,7 +212,9 @@ async def running(
 ) -> AsyncIterator[World]:
     """A started world. At its end all clients go, and nothing of them may be left: no topic, no task."""
     before = asyncio.all_tasks()
-    world = World(limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy, tracer)
+    world = World(
+        limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy, tracer
+    )
     world.hub.start()
     try:
         yield world

@@ -22,8 +22,10 @@ from feedsvc.adapters.web.server_protocol import FeedProtocol, protocol_of
 from feedsvc.adapters.web.sse_connection import SseConnection
 from feedsvc.adapters.web.stream_response import StreamResponse
 from feedsvc.adapters.web.transport_connection import TransportConnection
+from feedsvc.app import SystemClock
 from feedsvc.core.stream_token import StreamPositions, StreamSealer
 from feedsvc.ports import Connection
+from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import MemoryConnection
 from tests.support.sse import Parser
 
@@ -109,7 +111,9 @@ class CarriedTransport:
             protocol = protocol_of(scope)
             assert protocol is not None
             connection = TransportConnection(protocol)
-            assert connection.carry(ROOM_BYTES, lambda text: None, lambda code, reason: None)
+            assert connection.carry(
+                ROOM_BYTES, Wheel(SystemClock()), lambda text: None, lambda code, reason: None
+            )
             accepted.set_result(connection)
 
         config = uvicorn.Config(app, ws=FeedProtocol, log_config=None, ws_per_message_deflate=False)

@@ -22,8 +22,10 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from feedsvc.adapters.web.liveness import Liveness
 from feedsvc.core.burst import DEFLATE_WINDOW_BITS
 from feedsvc.core.errors import close_code
+from feedsvc.runtime.wheel import Wheel
 
 TRANSPORT_EXTENSION = "feedsvc.transport"
 ABORT_AFTER_S = 2.0
@@ -82,8 +84,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     _abort_timer: asyncio.TimerHandle | None = None
     _carrier: Carrier | None = None
     _carried = False
-    _heard = False
-    """Something came from the peer since the last ping."""
+    _liveness: Liveness | None = None
     _owed_pong: bytes | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -107,14 +108,19 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], scope["extensions"])
             extensions[TRANSPORT_EXTENSION] = {"protocol": self}
 
-    def carry(self, carrier: Carrier, high_water_bytes: int) -> bool:
+    def carry(self, carrier: Carrier, high_water_bytes: int, wheel: Wheel) -> bool:
         """From now on `carrier` writes to the transport and hears of what happens. For an accepted socket, once.
 
+        Its peer is looked after here, by pings that go out together with other frames (`Liveness`).
         False where the socket has ended meanwhile: the carrier hears nothing.
         """
         if self.disconnected or self.transport.is_closing() or self.conn.state is not State.OPEN:
             return False
         self._carrier, self._carried = carrier, True
+        self.stop_keepalive()
+        timeout_s = (self.ping_interval or 0.0) + (self.ping_timeout or 0.0)
+        if timeout_s:
+            self._liveness = Liveness(wheel, timeout_s, self.transport.write, self.keepalive_timeout)
         self.transport.set_write_buffer_limits(high=high_water_bytes)
         # What only the way through ASGI needs. Some of it is a kilobyte for each idle client.
         early, self.queue = self.queue, cast(Any, _Nowhere)
@@ -164,6 +170,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     def _end(self, code: int, reason: str = "") -> None:
         """The socket ends: nothing is written from now on, and the carrier is told once this round is over."""
         carrier, self._carrier = self._carrier, None
+        if self._liveness is not None:
+            self._liveness.stop()
         if carrier is not None:
             carrier.shut()
             self.loop.call_soon(carrier.gone, code, reason)
@@ -277,7 +285,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        self._heard = True
+        if self._liveness is not None:
+            self._liveness.hear()
         super().data_received(data)
         if self.conn.handshake_exc is not None and not hasattr(self, "scope"):
             # The HTTP server read this request, so only the WebSocket parser's bounds on headers can have refused it.
@@ -286,21 +295,15 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self.transport.write(_HEADERS_TOO_LARGE)
             self.transport.close()
 
-    def send_keepalive_ping(self) -> None:
-        self._heard = False
-        super().send_keepalive_ping()
+    def with_ping(self, data: bytes) -> bytes:
+        """What a carrier is about to write to its peer alone, and a ping where one is due."""
+        return data if self._liveness is None else self._liveness.with_ping(data)
 
     def keepalive_timeout(self) -> None:
-        """The peer did not answer a ping: say 4202 if there is room, then cut it off.
-
-        Whatever else came from it shows that it is there: a pong may stand behind a message that is still on its way.
-        """
+        """Nothing comes from the peer any more: say 4202 if there is room, then cut it off."""
         self.pong_timer = None
         self.pending_ping_payload = None
         if self.close_sent or self.transport.is_closing():
-            return
-        if self._heard:
-            self.schedule_ping()
             return
         code = close_code("pong_timeout")
         self._end(code, "pong_timeout")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from feedsvc.core.burst import Burst, Direct
+from feedsvc.runtime.wheel import Wheel
 
 _REASON_BYTES = 123
 """The most that a close frame can carry (RFC 6455, section 5.5)."""
@@ -52,6 +53,7 @@ class TransportConnection:
     def carry(
         self,
         high_water_bytes: int,
+        wheel: Wheel,
         receive: Callable[[str | None], None],
         ended: Callable[[int, str], None],
     ) -> bool:
@@ -60,18 +62,24 @@ class TransportConnection:
         False where the socket has ended already; nothing is called then.
         """
         self._receive, self._ended = receive, ended
-        return self._protocol.carry(self, high_water_bytes)
+        return self._protocol.carry(self, high_water_bytes, wheel)
 
     # -- ports.Connection ---------------------------------------------------------------------------------
 
     def write(self, frames: Sequence[bytes]) -> None:
-        self.write_burst(Burst(frames))
+        if not self._shut:
+            burst = Burst(frames)
+            self._write(self._protocol.with_ping(burst.deflated if self._deflates else burst.websocket))
+            self._count(burst)
 
     def write_burst(self, burst: Burst) -> None:
         if not self._shut:
             self._write(burst.deflated if self._deflates else burst.websocket)
-            self.frames_sent += burst.count
-            self.bytes_sent += burst.size_bytes
+            self._count(burst)
+
+    def _count(self, burst: Burst) -> None:
+        self.frames_sent += burst.count
+        self.bytes_sent += burst.size_bytes
 
     def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback

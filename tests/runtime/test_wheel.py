@@ -1,0 +1,73 @@
+"""Timers that share a round of the loop: never early, all of a moment together, in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from feedsvc.runtime.wheel import Wheel
+from feedsvc.testing import ManualClock
+
+
+class Owner:
+    def __init__(self, wheel: Wheel, called: list[Owner]) -> None:
+        self._called = called
+        self.wheel = wheel
+        self.at = 0.0
+
+    def due(self) -> None:
+        self.at = time.monotonic()
+        self._called.append(self)
+
+
+class Real(ManualClock):
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+async def until(condition: list[Owner], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(condition) < count:
+            await asyncio.sleep(0)
+
+
+async def test_nobody_is_called_early_and_those_of_a_moment_together() -> None:
+    wheel, called = Wheel(Real()), list[Owner]()
+    owners = [Owner(wheel, called) for _ in range(5)]
+    when = time.monotonic() + 0.05
+    slots = {wheel.set(owner, when) for owner in owners}
+    assert len(slots) == 1
+    await until(called, 5)
+    assert called == owners
+    assert min(owner.at for owner in owners) >= when
+
+
+async def test_who_clears_its_timer_is_not_called() -> None:
+    wheel, called = Wheel(Real()), list[Owner]()
+    first, second = Owner(wheel, called), Owner(wheel, called)
+    slot = wheel.set(first, 0.0)
+    wheel.set(second, 0.0)
+    wheel.clear(first, slot)
+    wheel.clear(first, slot)
+    await until(called, 1)
+    assert called == [second]
+
+
+async def test_many_of_a_moment_let_others_run_between() -> None:
+    """Each of them takes longer than a slice."""
+    clock = ManualClock()
+    wheel, called = Wheel(clock), list[Owner]()
+
+    class Slow(Owner):
+        def due(self) -> None:
+            clock.advance(1.0)
+            super().due()
+
+    for _ in range(3):
+        wheel.set(Slow(wheel, called), 0.0)
+    seen = []
+    async with asyncio.timeout(10):
+        while len(called) < 3:
+            seen.append(len(called))
+            await asyncio.sleep(0)
+    assert {1, 2} <= set(seen)

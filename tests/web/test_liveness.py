@@ -1,0 +1,71 @@
+"""A peer is asked now and then, together with what is written anyway, and missed when nothing comes any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from feedsvc.adapters.web.liveness import PING, Liveness
+from feedsvc.runtime.wheel import Wheel
+from feedsvc.testing import ManualClock
+
+TIMEOUT_S = 60.0
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.written: list[bytes] = []
+        self.silent = 0
+        self.liveness = Liveness(Wheel(self.clock), TIMEOUT_S, self.written.append, self._gone)
+
+    def _gone(self) -> None:
+        self.silent += 1
+
+    def after(self, seconds: float) -> None:
+        """The wheel is not waited for: what it would call is called."""
+        self.clock.advance(seconds)
+        self.liveness.due()
+
+
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
+
+
+async def test_a_peer_that_answers_is_asked_every_half_of_the_time_out(rig: Rig) -> None:
+    for _ in range(10):
+        rig.after(TIMEOUT_S / 2)
+        rig.liveness.hear()
+    assert rig.written == [PING] * 10
+    assert not rig.silent
+
+
+async def test_a_silent_peer_is_missed_once_and_within_the_time_out(rig: Rig) -> None:
+    rig.after(TIMEOUT_S / 2)
+    rig.after(TIMEOUT_S / 3 - 0.1)
+    assert not rig.silent
+    rig.after(0.1)
+    assert rig.silent == 1
+    assert rig.written == [PING]
+
+
+async def test_a_ping_goes_out_behind_what_is_written_anyway(rig: Rig) -> None:
+    assert rig.liveness.with_ping(b"frame") == b"frame"
+    rig.clock.advance(TIMEOUT_S / 4)
+    assert rig.liveness.with_ping(b"frame") == b"frame" + PING
+    assert rig.liveness.with_ping(b"frame") == b"frame"
+    rig.after(TIMEOUT_S / 4)
+    assert rig.written == []
+
+
+async def test_whatever_comes_is_a_sign_of_life(rig: Rig) -> None:
+    rig.after(TIMEOUT_S * 0.8)
+    rig.liveness.hear()
+    rig.after(TIMEOUT_S * 0.8)
+    assert not rig.silent
+
+
+async def test_stopped_it_asks_nothing(rig: Rig) -> None:
+    rig.liveness.stop()
+    rig.liveness.stop()
+    assert not rig.written
