@@ -113,7 +113,7 @@ def test_the_package_as_it_is_keeps_all_contracts(copied_project: Path) -> None:
         ("feedsvc.core.positions", "cryptography", "one owner: cryptography"),
         ("feedsvc.core.topics", "re2", "one owner: the regex engine"),
         ("feedsvc.core.filters.parse", "re2", "one owner: the regex engine"),
-        ("feedsvc.runtime.hub", "structlog", "one owner: prometheus_client and structlog"),
+        ("feedsvc.runtime.hub", "structlog", "one owner: prometheus_client, structlog and opentelemetry"),
         ("feedsvc.runtime.hub", "starlette", "one owner: starlette"),
         ("feedsvc.cli", "websockets", "one owner: websockets"),
         ("feedsvc.app", "yaml", "one owner: YAML"),

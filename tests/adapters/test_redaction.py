@@ -43,6 +43,8 @@ def test_a_jwt_is_cut_out_of_any_text(text: str) -> None:
         ("resume_token=AAECAwQF", "AAECAwQF"),
         ("FEEDSVC_JWT_SECRET=correct-horse", "correct-horse"),
         ('{"password": "hunter22"}', "hunter22"),
+        ("closed: AbC3" + "dEf-6_hIj9" * 4, "dEf-6_hIj9"),
+        ("key q83v" + "Zm9vYmFyCg0" * 4 + "==", "Zm9vYmFy"),
     ],
 )
 def test_other_credentials_are_cut_out_of_texts(text: str, secret: str) -> None:
@@ -56,6 +58,10 @@ def test_other_credentials_are_cut_out_of_texts(text: str, secret: str) -> None:
         "mongodb://db1:27017,db2:27017/?replicaSet=rs0",
         "the resume token does not open; drop it and start anew",
         "collection orders, topic Yk3vQ2",
+        "topic Yk3vQ2Yk3vQ2Yk3vQ2Yk",
+        "in test_one_that_fell_off_the_log_is_served_from_the_oplog",
+        "sha256 " + "0123456789abcdef" * 4,
+        "SOME_CONSTANT_WITH_A_VERY_LONG_NAME_OF_50_CHARACTERS",
     ],
 )
 def test_what_holds_no_credential_stays_as_it_is(text: str) -> None:
@@ -102,7 +108,9 @@ def test_anything_becomes_json_and_a_planted_jwt_is_never_in_it(value: object, d
     assert "eyJ" not in json.dumps(redacted(planted))
 
 
-@pytest.mark.parametrize("unit", ["a-", "a", "://", "eyJ", "eyJ.", "token", "x://a", "bearer ", "@"])
+@pytest.mark.parametrize(
+    "unit", ["a-", "a", "://", "eyJ", "eyJ.", "token", "x://a", "bearer ", "@", "aB3-", "a" * 39 + " "]
+)
 def test_no_text_takes_long(unit: str) -> None:
     """A peer chooses some of what is logged; measured in CPU time, some 20 times the usual."""
     started = time.process_time()

@@ -50,9 +50,18 @@ _IN_TEXT = (
         ),
         rf"\1{REDACTED}",
     ),
+    # Sealed tokens, tickets and keys stand bare where a peer puts them. Ids are shorter, names are of one case.
+    (
+        re.compile(
+            r"(?<![\w-])(?=[A-Za-z_-]*[0-9])(?=[a-z0-9_-]*[A-Z])(?=[A-Z0-9_-]*[a-z])[A-Za-z0-9_-]{40,}={0,2}"
+        ),
+        REDACTED,
+    ),
 )
 
-_SUSPICIOUS = re.compile(r"(?i)eyJ|bearer|basic|@|ticket|jwt|token|secret|password|passwd|authorization")
+_SUSPICIOUS = re.compile(
+    r"(?i)eyJ|bearer|basic|@|ticket|jwt|token|secret|password|passwd|authorization|[a-z0-9_-]{40}"
+)
 """What every pattern of `_IN_TEXT` needs: most texts hold none of it, and one search tells."""
 
 
