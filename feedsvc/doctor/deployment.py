@@ -17,7 +17,7 @@ from feedsvc.core.policy import Policy
 from feedsvc.doctor.catalogue import ROLE_REMEDY, USER_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_clock, judge_expiry, judge_oplog, judge_pool, judge_version
-from feedsvc.doctor.questions import ANSWER_S, UNAUTHORIZED, answer
+from feedsvc.doctor.questions import UNAUTHORIZED, Questions
 from feedsvc.doctor.served import Served
 from feedsvc.ports import SourceError, SourceRefused
 
@@ -30,6 +30,7 @@ class DeploymentDoctor:
     def __init__(
         self,
         source: MongoSource,
+        questions: Questions,
         findings: Findings,
         policy: Policy | None,
         level: ScopeLevel,
@@ -40,6 +41,7 @@ class DeploymentDoctor:
         oplog_hours: float,
     ) -> None:
         self._source = source
+        self._questions = questions
         self._probe = Probe(source)
         self._findings = findings
         self._policy = policy
@@ -61,6 +63,7 @@ class DeploymentDoctor:
         if self._policy is not None:
             served = Served(
                 self._source,
+                self._questions,
                 self._findings,
                 self._policy,
                 self._level,
@@ -75,7 +78,7 @@ class DeploymentDoctor:
 
     async def _answers(self) -> bool:
         try:
-            async with asyncio.timeout(ANSWER_S + 1):
+            async with asyncio.timeout(self._questions.answer_s + 1):
                 self._has_user = await self._probe.authenticated()
         except SourceRefused as error:
             if error.code in _LOGIN_CODES:
@@ -117,13 +120,13 @@ class DeploymentDoctor:
 
     async def _version(self) -> None:
         try:
-            judge_version(self._findings, await answer(self._probe.version()))
+            judge_version(self._findings, await self._questions.answer(self._probe.version()))
         except SourceRefused as error:
             self._findings.add("server_version", "warning", f"the server does not say it: {error}")
 
     async def _replica_set(self) -> bool:
         try:
-            name = await answer(self._source.identity())
+            name = await self._questions.answer(self._source.identity())
         except SourceRefused as error:
             self._findings.add("replica_set", "error", str(error))
             self._findings.skip(
@@ -140,12 +143,12 @@ class DeploymentDoctor:
         """Judges the clocks; the operation time, where there is one."""
         before = time.time()
         try:
-            server_ms = await answer(self._probe.clock_ms())
+            server_ms = await self._questions.answer(self._probe.clock_ms())
         except SourceRefused:
             server_ms = None
         after = time.time()
         try:
-            now = await answer(self._source.operation_time())
+            now = await self._questions.answer(self._source.operation_time())
         except SourceRefused:
             now = None  # a standalone has none
         if server_ms is None:
@@ -163,7 +166,7 @@ class DeploymentDoctor:
         return now
 
     async def _oplog(self) -> None:
-        window = await answer(self._source.oplog_window())
+        window = await self._questions.answer(self._source.oplog_window())
         if window is None and self._sharded:
             self._findings.skip(("oplog_window",), "through mongos it cannot be read: ask each shard")
         elif window is None:
@@ -175,14 +178,16 @@ class DeploymentDoctor:
             )
         else:
             try:
-                fill = await answer(self._probe.oplog_fill())
+                fill = await self._questions.answer(self._probe.oplog_fill())
             except SourceRefused:
                 fill = None
             judge_oplog(self._findings, window, fill, self._oplog_hours)
 
     async def _expiry(self) -> None:
         try:
-            judge_expiry(self._findings, await answer(self._probe.image_expiry_s()), self._oplog_hours)
+            judge_expiry(
+                self._findings, await self._questions.answer(self._probe.image_expiry_s()), self._oplog_hours
+            )
         except SourceRefused as error:
             if error.code == UNAUTHORIZED:
                 self._findings.add(
@@ -196,7 +201,7 @@ class DeploymentDoctor:
 
     async def _pool(self) -> None:
         try:
-            connections = await answer(self._probe.connections())
+            connections = await self._questions.answer(self._probe.connections())
         except SourceRefused:
             connections = None  # serverStatus is no right that the service needs
         judge_pool(

@@ -9,7 +9,7 @@ from typing import TypeVar
 from feedsvc.ports import SourceError, SourceRefused
 
 ANSWER_S = 5.0
-"""For each question. The driver looks for a server as long as that by itself."""
+"""The usual time for a question. The driver looks for a server as long as that by itself."""
 
 AT_ONCE = 4
 UNAUTHORIZED = 13
@@ -21,17 +21,23 @@ class Silent(Exception):
     """MongoDB does not answer any more."""
 
 
-async def answer(question: Awaitable[T]) -> T:
-    """The answer. Raises `SourceRefused` where it is an error of whatever kind, and `Silent` where none comes."""
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            return await question
-    except TimeoutError:
-        raise Silent(f"MongoDB did not answer within {ANSWER_S:g} s") from None
-    except SourceError as error:
-        if isinstance(error, SourceRefused) or error.code is not None:
-            raise SourceRefused(str(error), error.code) from None
-        raise Silent(str(error)) from None
+class Questions:
+    """`answer_s`: what each question may take."""
+
+    def __init__(self, answer_s: float) -> None:
+        self.answer_s = answer_s
+
+    async def answer(self, question: Awaitable[T]) -> T:
+        """The answer. Raises `SourceRefused` where it is an error of whatever kind, and `Silent` where none comes."""
+        try:
+            async with asyncio.timeout(self.answer_s):
+                return await question
+        except TimeoutError:
+            raise Silent(f"MongoDB did not answer within {self.answer_s:g} s") from None
+        except SourceError as error:
+            if isinstance(error, SourceRefused) or error.code is not None:
+                raise SourceRefused(str(error), error.code) from None
+            raise Silent(str(error)) from None
 
 
 async def for_each(things: Iterable[T], ask: Callable[[T], Awaitable[None]]) -> None:

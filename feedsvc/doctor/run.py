@@ -21,7 +21,7 @@ from feedsvc.doctor.configuration import configuration_findings, file_limit_find
 from feedsvc.doctor.deployment import DeploymentDoctor
 from feedsvc.doctor.findings import Findings, Report
 from feedsvc.doctor.key_server import key_server_findings
-from feedsvc.doctor.questions import ANSWER_S, AT_ONCE, Silent
+from feedsvc.doctor.questions import ANSWER_S, AT_ONCE, Questions, Silent
 from feedsvc.doctor.role import role_command
 from feedsvc.doctor.served import tenant_problem
 from feedsvc.ports import SourceError
@@ -39,12 +39,13 @@ _ALL_OF_MONGODB = tuple(
 
 class Options(msgspec.Struct, frozen=True):
     """`timeout_s` bounds all questions together; closing may take 3 s more where a server hangs. `strict`: warnings
-    count as a failure. `file_limit`: instead of this process's own."""
+    count as a failure. `answer_s`: what each question may take. `file_limit`: instead of this process's own."""
 
     tenants: tuple[str, ...] = ()
     oplog_hours: float = OPLOG_HOURS
     timeout_s: float = TIMEOUT_S
     strict: bool = False
+    answer_s: float = ANSWER_S
     file_limit: int | None = None
 
 
@@ -83,12 +84,13 @@ async def _examine(findings: Findings, reading: Reading, tenants: tuple[str, ...
         max_streams=AT_ONCE,
         max_reads=AT_ONCE,
         await_s=_AWAIT_S,
-        server_selection_s=min(ANSWER_S, options.timeout_s / 2),
+        server_selection_s=min(options.answer_s, options.timeout_s / 2),
     )
     try:
         await source.start()
         doctor = DeploymentDoctor(
             source,
+            Questions(options.answer_s),
             findings,
             reading.policy,
             reading.tail_scope,

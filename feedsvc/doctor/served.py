@@ -18,7 +18,7 @@ from feedsvc.core.positions import boundary
 from feedsvc.doctor.catalogue import USER_REMEDY
 from feedsvc.doctor.findings import Findings
 from feedsvc.doctor.judgements import judge_images
-from feedsvc.doctor.questions import UNAUTHORIZED, answer, for_each
+from feedsvc.doctor.questions import UNAUTHORIZED, Questions, for_each
 from feedsvc.ports import CollectionInfo, SourceRefused
 
 _DATABASES = 3
@@ -33,6 +33,7 @@ class Served:
     def __init__(
         self,
         source: MongoSource,
+        questions: Questions,
         findings: Findings,
         policy: Policy,
         level: ScopeLevel,
@@ -41,6 +42,7 @@ class Served:
         has_user: bool,
     ) -> None:
         self._source = source
+        self._questions = questions
         self._probe = Probe(source)
         self._findings = findings
         self._policy = policy
@@ -81,7 +83,7 @@ class Served:
         before, after = (re.escape(part) for part in policy.database.split("{tenant}"))
         form = re.compile(f"{before}[A-Za-z0-9_-]{{1,{TENANT_MAX_CHARS}}}{after}")
         try:
-            found = await answer(self._probe.databases())
+            found = await self._questions.answer(self._probe.databases())
         except SourceRefused:
             found = []  # listDatabases is no right that the service needs
         return [name for name in found if form.fullmatch(name)][:_DATABASES]
@@ -92,7 +94,7 @@ class Served:
         names = [name for name in policy.rules if name != WILDCARD]
         if WILDCARD in policy.rules:
             try:
-                existing = await answer(self._probe.collections(database, _COLLECTIONS))
+                existing = await self._questions.answer(self._probe.collections(database, _COLLECTIONS))
             except SourceRefused:
                 existing = []  # `list_collections` will say so
             names += [name for name in existing if name not in names]
@@ -101,9 +103,9 @@ class Served:
     async def _change_stream(self, scope: TailScope, now: int) -> None:
         subject = ".".join(part for part in (scope.database, scope.collection) if part) or "deployment"
         try:
-            stream = await answer(self._source.open(scope, boundary(now)))
+            stream = await self._questions.answer(self._source.open(scope, boundary(now)))
             try:
-                await answer(stream.read())
+                await self._questions.answer(stream.read())
             finally:
                 await stream.close()
         except SourceRefused as error:
@@ -126,7 +128,7 @@ class Served:
         """What there is of the collections; None where that may not be asked."""
         names = [namespace.collection for namespace in namespaces]
         try:
-            found = await answer(self._source.describe(database, names))
+            found = await self._questions.answer(self._source.describe(database, names))
         except SourceRefused as error:
             self._refused("list_collections", database, error)
             self._findings.add("images", "skipped", "the collections may not be listed", subject=database)
@@ -139,9 +141,9 @@ class Served:
     async def _find(self, namespace: Namespace, after: int) -> None:
         subject = f"{namespace.database}.{namespace.collection}"
         try:
-            cursor = await answer(self._source.find(namespace, {"_id": {"$in": []}}, after))
+            cursor = await self._questions.answer(self._source.find(namespace, {"_id": {"$in": []}}, after))
             try:
-                await answer(cursor.read())
+                await self._questions.answer(cursor.read())
             finally:
                 await cursor.close()
         except SourceRefused as error:

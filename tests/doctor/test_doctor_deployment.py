@@ -84,7 +84,7 @@ async def test_streams_are_refused_by_a_standalone_that_says_it_is_none(
 async def test_another_replica_set_than_the_uri_names(engine: Engine, tmp_path: Path) -> None:
     """The driver then knows no server at all; the reason is not the network."""
     uri = f"mongodb://127.0.0.1:{engine.port}/?replicaSet=another"
-    report = await examine(environment(tmp_path, uri), timeout_s=1.0)
+    report = await examine(environment(tmp_path, uri), answer_s=2.0)
     assert errors(report) == {"mongodb_answers"} and "replicaSet" in one(report, "mongodb_answers").remedy
 
 
