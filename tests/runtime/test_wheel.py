@@ -7,6 +7,7 @@ import time
 
 from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import ManualClock
+from tests.runtime.world import until
 
 
 class Owner:
@@ -25,19 +26,13 @@ class Real(ManualClock):
         return time.monotonic()
 
 
-async def until(condition: list[Owner], count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(condition) < count:
-            await asyncio.sleep(0)
-
-
 async def test_nobody_is_called_early_and_those_of_a_moment_together() -> None:
     wheel, called = Wheel(Real()), list[Owner]()
     owners = [Owner(wheel, called) for _ in range(5)]
     when = time.monotonic() + 0.05
     slots = {wheel.set(owner, when) for owner in owners}
     assert len(slots) == 1
-    await until(called, 5)
+    await until(lambda: len(called) == 5)
     assert called == owners
     assert min(owner.at for owner in owners) >= when
 
@@ -49,7 +44,7 @@ async def test_who_clears_its_timer_is_not_called() -> None:
     wheel.set(second, 0.0)
     wheel.clear(first, slot)
     wheel.clear(first, slot)
-    await until(called, 1)
+    await until(lambda: bool(called))
     assert called == [second]
 
 
