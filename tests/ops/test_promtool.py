@@ -17,6 +17,8 @@ import msgspec
 import pytest
 import yaml
 
+from feedsvc.adapters.telemetry.metric_table import METRICS
+from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from tests.ops.expressions import OPS, RULES, rules
 
 pytestmark = pytest.mark.verify
@@ -106,16 +108,17 @@ STEPS = 60
 EVALUATED = "25m"
 
 
-def promtool(*arguments: object) -> str:
+def promtool(*arguments: object, page: bytes = b"") -> str:
     """What it says. The tool stands beside Python (.ci/run puts it there) or in the PATH."""
     beside = Path(sys.executable).parent / "promtool"
     tool = str(beside) if beside.exists() else shutil.which("promtool")
     assert tool is not None, "promtool is missing: it is in Debian's package prometheus"
     run = subprocess.run(
-        [tool, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60
+        [tool, *map(str, arguments)], input=page, capture_output=True, check=False, timeout=60
     )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+    said = (run.stdout + run.stderr).decode()
+    assert run.returncode == 0, said
+    return said
 
 
 def series(values: Mapping[str, float]) -> list[dict[str, str]]:
@@ -138,6 +141,18 @@ def firing(rule: Mapping[str, Any], values: Mapping[str, float], *, fires: bool)
         "input_series": series(values),
         "promql_expr_test": [{"expr": f"count({matched})", "eval_time": EVALUATED, "exp_samples": expected}],
     }
+
+
+def test_the_page_of_metrics_follows_prometheus_rules_of_naming() -> None:
+    """The format, and what its linter says of names, units and help."""
+    metrics = PrometheusMetrics("1", strict=True)
+    for metric in METRICS.values():
+        if metric.each:
+            metrics.gauge_each(metric.name, {"acme": 1})
+    page, _ = metrics.render()
+    assert promtool("check", "metrics", page=page) == ""
+    with pytest.raises(AssertionError, match="_total"):
+        promtool("check", "metrics", page=page.replace(b"feedsvc_closes_total", b"feedsvc_closes"))
 
 
 def test_the_rules_are_valid() -> None:
