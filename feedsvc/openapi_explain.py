@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from feedsvc.openapi_routes import NO_STORE, cross_origin, problems, schema
+from feedsvc.openapi_routes import NO_STORE, cross_origin, json_body, problems, schema
 
 _EXAMPLE_TOPIC = {
     "collection": "orders",
@@ -46,12 +46,7 @@ def explain() -> dict[str, Any]:
             "have a snapshot; or why it would be refused. What the policy adds is not shown, only that it does."
         ),
         "security": [{"bearer": []}],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": schema("TopicRequest"), "example": _EXAMPLE_TOPIC},
-            },
-        },
+        "requestBody": json_body("TopicRequest", _EXAMPLE_TOPIC),
         "responses": {
             "200": {
                 "description": "The answer, also where the topic would be refused.",

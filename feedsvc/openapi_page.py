@@ -170,6 +170,7 @@ def _operation(document: Json, method: str, path: str, operation: Json) -> str:
         parts.append(table(("Name", "Type", "Meaning"), map(_parameter, operation["parameters"])))
     if "requestBody" in operation:
         parts.append(element("h4", "Request body"))
+        parts.append(element("p", prose(operation["requestBody"]["description"])))
         parts += _content(document, operation["requestBody"]["content"])
     parts.append(element("h4", "Responses"))
     parts += [_response(document, status, response) for status, response in operation["responses"].items()]

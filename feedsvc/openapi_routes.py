@@ -96,6 +96,15 @@ def cross_origin() -> dict[str, Any]:
     }
 
 
+def json_body(name: str, example: Any) -> dict[str, Any]:
+    """The JSON that a POST carries."""
+    return {
+        "required": True,
+        "description": f"At most {_LIMITS.frame_bytes:,} bytes, which have come within {_LIMITS.auth_timeout_s:g} s.",
+        "content": {"application/json": {"schema": schema(name), "example": example}},
+    }
+
+
 def ticket_scheme() -> dict[str, Any]:
     """`?ticket=` of a feed."""
     return {

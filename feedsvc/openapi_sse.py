@@ -7,7 +7,7 @@ from typing import Any
 
 from feedsvc import openapi_examples
 from feedsvc.core.limits import Limits
-from feedsvc.openapi_routes import cross_origin, preflight, problems, schema
+from feedsvc.openapi_routes import cross_origin, json_body, preflight, problems, schema
 
 _LIMITS = Limits()
 _CODES = (
@@ -96,12 +96,7 @@ def sse() -> dict[str, Any]:
             "description": _DESCRIPTION,
             "security": [{"bearer": []}, {"ticket": []}],
             "parameters": [_resume_after(), _last_event_id()],
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/json": {"schema": schema("StreamRequest"), "example": {"topics": [_TOPIC]}}
-                },
-            },
+            "requestBody": json_body("StreamRequest", {"topics": [_TOPIC]}),
             "responses": _responses(),
         },
         "options": preflight("Stream", "GET, POST"),

@@ -13,6 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from feedsvc import openapi, openapi_examples, openapi_fields
+from feedsvc.adapters.web.sse_request import QUERY_OF_GET, QUERY_OF_POST
 from feedsvc.core import errors
 from feedsvc.core.messages import (
     CLIENT_FRAMES,
@@ -150,6 +151,14 @@ def test_the_service_takes_the_examples_of_requests() -> None:
     (topics,) = (p["example"] for p in OPERATIONS["GET /v1/sse"]["parameters"] if p["name"] == "topic")
     for topic in topics:
         decode_topic_request(topic.encode())
+
+
+@pytest.mark.parametrize(("method", "known"), [("GET", QUERY_OF_GET), ("POST", QUERY_OF_POST)])
+def test_the_parameters_of_a_stream_are_those_that_it_takes(method: str, known: frozenset[str]) -> None:
+    """`ticket` is written as what it is, a way to say who asks."""
+    operation = OPERATIONS[f"{method} /v1/sse"]
+    described = {p["name"] for p in operation["parameters"] if p["in"] == "query"}
+    assert {"ticket": []} in operation["security"] and described == known - {"ticket"}
 
 
 def test_the_example_of_a_stream_is_one() -> None:

@@ -26,14 +26,14 @@ from feedsvc.core.messages import (
     decode_topic_request,
 )
 
-_OF_A_GET = frozenset({"topic", "snapshot", "startAtOperationTime", "resumeAfter", "ticket"})
-_OF_A_POST = frozenset({"resumeAfter", "ticket"})
+QUERY_OF_GET = frozenset({"topic", "snapshot", "startAtOperationTime", "resumeAfter", "ticket"})
+QUERY_OF_POST = frozenset({"resumeAfter", "ticket"})
 
 
 async def stream_request(request: Request, max_body_bytes: int) -> StreamRequest:
     """The request, with the token to resume after from wherever it came. Raises `Refusal`, `ClientDisconnect`."""
     get = request.method == "GET"
-    found = _parameters(request.scope["query_string"], _OF_A_GET if get else _OF_A_POST)
+    found = _parameters(request.scope["query_string"], QUERY_OF_GET if get else QUERY_OF_POST)
     asked = _of_query(found) if get else decode_stream_request(await json_body(request, max_body_bytes))
     given = [value for name, value in found if name == "resumeAfter"]
     if asked.resume_after is not UNSET:
