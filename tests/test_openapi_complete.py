@@ -28,6 +28,7 @@ from tests.web.asking import application
 
 DOCUMENT = openapi.document()
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+PROTOCOL = (Path(__file__).parent.parent / "docs/protocol.md").read_text(encoding="utf-8")
 METHODS = ("get", "post", "put", "patch", "delete", "options", "head", "trace")
 OPERATIONS: dict[str, Any] = {
     f"{method.upper()} {path}": operation
@@ -191,8 +192,59 @@ def test_every_error_has_an_example_and_says_where_it_comes(code: str) -> None:
     assert {status for status in statuses if isinstance(status, int)} <= {entry.status}
 
 
+def test_no_frame_is_described_that_does_not_exist() -> None:
+    directions = {
+        "ClientFrame": CLIENT_FRAMES,
+        "ServerFrame": SERVER_FRAMES,
+        "StreamFrame": (*SERVER_FRAMES, *STREAM_FRAMES),
+    }
+    for direction, frames in directions.items():
+        assert SCHEMAS[direction]["oneOf"] == [reference(frame.__name__) for frame in frames]
+        tags = {str(frame.__struct_config__.tag): frame.__name__ for frame in frames}
+        mapping = SCHEMAS[direction]["discriminator"]["mapping"]
+        assert mapping == {tag: reference(name)["$ref"] for tag, name in tags.items()}
+
+
+def test_no_schema_is_left_over() -> None:
+    """Each is part of a body, of a frame of the WebSocket, or of another schema; but the numbers of close codes."""
+
+    def named(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                yield value["$ref"].rpartition("/")[2]
+            for inner in value.values():
+                yield from named(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                yield from named(inner)
+
+    used = {"ClientFrame", "ServerFrame", "CloseCode", *named(DOCUMENT["paths"])}
+    while (more := used | set(named([SCHEMAS[name] for name in used if name in SCHEMAS]))) != used:
+        used = more
+    assert set(SCHEMAS) - used == set()
+
+
+def test_the_frames_are_those_of_the_protocol() -> None:
+    """Those of section 4 by its table, those of section 3 by their first words."""
+    to_server, to_client = (
+        PROTOCOL.partition("## 4. ")[0].partition("## 3. ")[2],
+        PROTOCOL.partition("## 4. ")[2],
+    )
+    table = re.findall(r"^\| `(\w+)` \|", to_client.partition("```")[0], re.MULTILINE)
+    assert table == list(SCHEMAS["ServerFrame"]["discriminator"]["mapping"])
+    headed = re.findall(r"^`(\w+)`(?:$| `\{)", to_server, re.MULTILINE)
+    assert headed == list(SCHEMAS["ClientFrame"]["discriminator"]["mapping"])
+
+
+def test_the_routes_of_the_protocol_are_described() -> None:
+    named = set(
+        re.findall(r"(/(?:v1|healthz|metrics|openapi\.yaml|admin)[\w/]*)", PROTOCOL.partition("## 11. ")[0])
+    )
+    assert len(named) > 8
+    assert named - set(DOCUMENT["paths"]) <= {"/openapi", "/v1"}
+
+
 def test_the_errors_of_frames_are_those_of_the_protocol() -> None:
-    page = (Path(__file__).parent.parent / "docs/protocol.md").read_text(encoding="utf-8")
-    listed = re.search(r"Error codes on frames: `([^`]*)`", page)
+    listed = re.search(r"Error codes on frames: `([^`]*)`", PROTOCOL)
     assert listed is not None
     assert {row["code"] for row in DOCUMENT["x-errors"] if "frame" in row["in"]} == set(listed[1].split())
