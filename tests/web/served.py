@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
 
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
@@ -18,15 +19,22 @@ from feedsvc.adapters.web.server_protocol import FeedProtocol
 from tests.runtime.world import DATABASE
 from tests.web.asking import Application, application
 
+PROTOCOLS: dict[str, tuple[Any, Any]] = {
+    "feedsvc": (FeedHttpProtocol, FeedProtocol),
+    "websockets": (H11Protocol, WebSocketsSansIOProtocol),
+    "wsproto": (H11Protocol, WSProtocol),
+}
+"""Ours, and those of uvicorn by the library that they are made with."""
+
 
 @asynccontextmanager
 async def served(
-    *, ours: bool = True, wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app, **arguments: Any
+    *, by: str = "feedsvc", wrapped: Callable[[ASGIApp], ASGIApp] = lambda app: app, **arguments: Any
 ) -> AsyncIterator[tuple[Application, int]]:
     """The application and its port on the loopback. All that was opened at it must be closed when the block ends."""
     async with application(**arguments) as web:
         web.world.oplog.create(DATABASE, "users")
-        http, ws = (FeedHttpProtocol, FeedProtocol) if ours else (H11Protocol, WebSocketsSansIOProtocol)
+        http, ws = PROTOCOLS[by]
         config = uvicorn.Config(wrapped(web.app), http=http, ws=ws, log_config=None, lifespan="off")
         config.load()
         state = ServerState()

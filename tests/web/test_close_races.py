@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.runtime.world import DATABASE, until
 from tests.web.asking import Application
-from tests.web.served import served
+from tests.web.served import PROTOCOLS, served
 
 EVENTS = 1_000
 RACES = 24
@@ -61,9 +61,9 @@ async def race(web: Application, port: int, number: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["feedsvc", "uvicorn"])
-async def test_a_close_from_both_sides(ours: bool, caplog: pytest.LogCaptureFixture) -> None:
-    async with served(ours=ours) as (web, port):
+@pytest.mark.parametrize("by", PROTOCOLS)
+async def test_a_close_from_both_sides(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(by=by) as (web, port):
         racing = [asyncio.create_task(race(web, port, number)) for number in range(RACES)]
         for number in range(EVENTS):
             web.world.oplog.insert(DATABASE, "users", {"_id": number})
