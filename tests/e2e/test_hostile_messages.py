@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import json
 import struct
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Documents, StartService
+from tests.support.frames import received
 from tests.support.service import Service, client_of, make_jwt
 from tests.support.sse import sse_url
 
@@ -177,7 +177,7 @@ async def test_what_nests_deeply_is_a_bad_request(
             answer = b""
             while b'"error"' not in answer:
                 answer = await peer.hear(TEXT)
-            assert json.loads(answer)["code"] == "bad_request"
+            assert received(answer)["code"] == "bad_request"
         async with peer_of(service, None) as stranger:
             stranger.say(frame(TEXT, b"[" * 4_000))
             assert await stranger.closed() == 4000

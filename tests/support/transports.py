@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -27,6 +26,7 @@ from feedsvc.core.stream_token import StreamPositions, StreamSealer
 from feedsvc.ports import Connection
 from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import MemoryConnection
+from tests.support.frames import received
 from tests.support.sse import Parser
 
 FRAME_BYTES = 16_000
@@ -218,8 +218,8 @@ class StreamTransport:
     async def closed_with(self) -> tuple[int, str]:
         await self.read_all()
         kind, text = self._events[-1]
-        assert kind == "close"
-        return json.loads(text)["code"], json.loads(text)["reason"]
+        frame = received(text, event=kind)
+        return frame["code"], frame["reason"]
 
 
 async def narrow(
