@@ -3,6 +3,7 @@ others that were closed. All of it happened; nothing is set."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,11 +62,28 @@ async def _clients(stack: contextlib.AsyncExitStack, service: Service, engine: E
                 engine.client[tenant][collection].insert_one({})
                 await client.subscribe(collection, request_id=collection)
             await _lose_a_place(client)
+            await stack.enter_async_context(_reading(client))
     async with client_of(service, "acme"):
         pass
     async with connect(service.url, proxy=None) as nobody:
         await nobody.send('{"type":"auth","jwt":"no.jwt.at.all"}')
         await Client(nobody).closed()
+
+
+@contextlib.asynccontextmanager
+async def _reading(client: Client) -> AsyncIterator[None]:
+    """It takes what it is sent: a library that is full of unread frames answers no ping either."""
+
+    async def take() -> None:
+        async for _ in client.socket:
+            pass
+
+    reader = asyncio.create_task(take())
+    try:
+        yield
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
 
 
 async def _lose_a_place(client: Client) -> None:

@@ -111,6 +111,7 @@ async def test_all_of_it_works_by_keyboard(seen: Scene, open_admin: OpenAdmin) -
     assert await focused() == "pause"
     await page.keyboard.press("Space")
     await admin.until_text("#link-text", "Paused at")
+    assert await page.get_by_role("button", name="Pause", pressed=True).count() == 1
     before = await admin.text("#status")
     async with client_of(seen.service, "acme"):
         await page.wait_for_timeout(2_500)
@@ -195,6 +196,16 @@ async def test_a_tail_that_stalls_is_seen_and_heard_at_once_and_so_is_its_end(
     if not SHORT:  # the service waits longer with each failure
         await admin.until_text("#state", "Serving")
     assert admin.console == []
+
+
+@pytest.mark.skipif(SHORT, reason="one more of the states of the page")
+async def test_a_page_that_cannot_show_what_it_is_told_says_so(open_admin: OpenAdmin) -> None:
+    """It stays open over an update of the service; here a part of it is missing."""
+    admin = await open_admin()
+    await admin.show()
+    await admin.page.evaluate("document.getElementById('closes').remove()")
+    await admin.until_text("#link-text", "Reload it")
+    assert not any("eyJ" in line for line in admin.console)
 
 
 @pytest.mark.skipif(SHORT, reason="waits for an expiry; /v1/status shows the same by default")

@@ -15,6 +15,7 @@ let latest = null; // {status, atMs}: the newest that came, painted or not
 let change = { state: "none" };
 let pausedAt = null;
 let began = null;
+let broken = false;
 let moved = { untilMs: 0, text: "" };
 
 for (const table of document.querySelectorAll("table")) prepare(table);
@@ -33,7 +34,6 @@ $("leave").addEventListener("click", () => {
 $("pause").addEventListener("click", () => {
   pausedAt = pausedAt === null ? Date.now() : null;
   $("pause").setAttribute("aria-pressed", String(pausedAt !== null));
-  text($("pause"), pausedAt === null ? "Pause" : "Go on");
   if (pausedAt === null && latest) paint();
   tellLink();
 });
@@ -54,10 +54,10 @@ function begin(jwt) {
 function forget() {
   stream = latest = began = pausedAt = null;
   moved.untilMs = 0;
+  broken = false;
   change = { state: "none" };
   history.clear();
   $("pause").setAttribute("aria-pressed", "false");
-  text($("pause"), "Pause");
   for (const id of ["announced", "state"]) text($(id), "");
 }
 
@@ -108,8 +108,19 @@ function take(status) {
   if (pausedAt === null) paint();
 }
 
+/** A page that is open since before an update may not know what the service says now. */
 function paint() {
-  const { status, atMs } = latest;
+  try {
+    write(latest);
+    broken = false;
+  } catch (error) {
+    broken = true;
+    console.error(error);
+    tellLink();
+  }
+}
+
+function write({ status, atMs }) {
   const verdict = render(status, atMs, history, codes);
   const pill = $("state");
   const before = pill.textContent;
@@ -152,6 +163,7 @@ function link(now) {
     return [`${what}${seen} Next attempt in ${left} s.`, "bad"];
   }
   heard = "";
+  if (broken) return ["This page cannot show what the service says: it is of another version. Reload it.", "bad"];
   if (change.state === "live" && pausedAt !== null)
     return [`Paused at ${time(pausedAt, now)}: what is below does not change. The connection is kept.`, "quiet"];
   return [change.state === "live" && now < moved.untilMs ? moved.text : "", "quiet"];

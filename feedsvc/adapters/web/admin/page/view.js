@@ -5,6 +5,7 @@ import { count, duration, hours, milliseconds, percent, plural, scopeName, time,
 import { CLOSES, closeness, EVENTS, RESYNCS } from "./texts.js";
 
 const SLOW_MS = 5_000;
+const YOUNG_S = 3_600;
 const SVG = "http://www.w3.org/2000/svg";
 const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 const slowest = (status) => Math.max(0, ...status.tails.map((tail) => tail.lagMs));
@@ -40,9 +41,11 @@ export function judge(status) {
     why.push(`${plural(stalled.length, "tail")} of ${status.tails.length} stalled: ${names(stalled)}. Their clients are told.`);
   if (failing.length) why.push(`${plural(failing.length, "tail")} opened anew after a failure: ${names(failing)}.`);
   if (slow.length) why.push(`${plural(slow.length, "tail")} more than ${SLOW_MS / 1000} s behind MongoDB: ${names(slow)}.`);
-  const ratio = status.oldestPosition?.usedRatio ?? null;
-  if (ratio !== null && ratio >= 0.5)
-    why.push(`The oldest client has used ${percent(ratio)} of the oplog window; at 100 % it gets a resync.`);
+  const { usedRatio: ratio = null, windowSeconds: reach } = status.oldestPosition ?? {};
+  if (ratio !== null && ratio >= 0.5) {
+    const young = reach < YOUNG_S ? `, which reaches back ${hours(reach)} only: it is young or too small` : "";
+    why.push(`The oldest client has used ${percent(ratio)} of the oplog window${young}. At 100 % it gets a resync.`);
+  }
   if (status.tails.length >= status.maxTails) why.push(`All ${status.maxTails} tails are in use (FEEDSVC_MAX_TAILS).`);
   if (status.state === "draining")
     return { word: "Draining", tone: "warn", title: `Shutting down: ${plural(status.connections, "connection")} left`, why };
