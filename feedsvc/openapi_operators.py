@@ -115,6 +115,7 @@ def admin() -> dict[str, Any]:
 
 _STATUS = {
     "version": "1.0.0",
+    "startedAtMs": 1_767_139_200_000,
     "uptimeSeconds": 86_400,
     "state": "serving",
     "sourceError": None,

@@ -84,7 +84,9 @@ class RecentError(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Status(msgspec.Struct, rename="camel", frozen=True):
-    """`waiting`: sockets without credentials, resumes that wait for a catch-up tail, snapshots that wait for a turn.
+    """`startedAtMs` tells instances apart: behind a load balancer the next answer may come from another.
+
+    `waiting`: sockets without credentials, resumes that wait for a catch-up tail, snapshots that wait for a turn.
 
     `tenants`: those with the most connections, at most 20 of `tenantCount`. `sourceError`: the kind of failure of the
     last question to MongoDB, null where it was answered. `closes`: by WebSocket close code, those that
@@ -93,6 +95,7 @@ class Status(msgspec.Struct, rename="camel", frozen=True):
     """
 
     version: str
+    started_at_ms: int
     uptime_seconds: int
     state: Literal["starting", "serving", "draining"]
     source_error: str | None

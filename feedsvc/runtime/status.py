@@ -44,6 +44,7 @@ class StatusReport:
         self._errors = errors
         self._version = version
         self._started = clock.monotonic()
+        self._started_at_ms = int(clock.wall() * 1000)
 
     def __call__(self) -> Status:
         hub, admission = self._hub, self._hub.admission
@@ -51,6 +52,7 @@ class StatusReport:
         tenants = admission.tenants()
         return Status(
             version=self._version,
+            started_at_ms=self._started_at_ms,
             uptime_seconds=int(self._clock.monotonic() - self._started),
             state=self._state(),
             source_error=kind_of(hub.deployment.failure),

@@ -193,6 +193,7 @@ async def test_a_tail_that_stalls_is_seen_and_heard_at_once_and_so_is_its_end(
         await admin.shoot(f"stalled-{width}-{scheme}")
     finally:
         seen.heal()
+    assert "another instance" not in await admin.text("#link-text")
     if not SHORT:  # the service waits longer with each failure
         await admin.until_text("#state", "Serving")
     assert admin.console == []

@@ -67,6 +67,7 @@ async def test_it_counts_what_is_there() -> None:
         world.clock.advance(42)
         found = await status(asked)
         assert found.uptime_seconds == 42
+        assert found.started_at_ms == int((world.clock.wall() - 42) * 1000)
         assert (found.state, found.source_error) == ("serving", None)
         assert (found.connections, found.waiting_sockets) == (2, 1)
         assert (found.subscriptions, found.topics, found.max_tails) == (3, 3, 64)

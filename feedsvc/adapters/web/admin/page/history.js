@@ -10,7 +10,7 @@ export class History {
   add(atMs, status) {
     const last = this.#samples.at(-1);
     // Another process, or the same one started anew: its counters have nothing to do with those before.
-    if (last && startOf(atMs, status) - startOf(last.atMs, last.status) > 5_000) this.#samples = [];
+    if (last && status.startedAtMs !== last.status.startedAtMs) this.#samples = [];
     this.#samples.push({ atMs, status });
     while (this.#samples[0].atMs < atMs - KEPT_MS) this.#samples.shift();
   }
@@ -42,6 +42,3 @@ export class History {
       .join(" ");
   }
 }
-
-/** When the process that told this began, in epoch milliseconds of this browser. */
-export const startOf = (atMs, status) => atMs - status.uptimeSeconds * 1000;

@@ -2,7 +2,7 @@
 
 import { $, prepare, show, text, tone } from "./dom.js";
 import { duration, time } from "./format.js";
-import { History, startOf } from "./history.js";
+import { History } from "./history.js";
 import { StatusStream } from "./stream.js";
 import { render } from "./view.js";
 
@@ -97,12 +97,11 @@ function refusal({ code, reason }) {
 
 function take(status) {
   const atMs = Date.now();
-  const start = startOf(atMs, status);
-  if (began !== null && Math.abs(start - began) > 5_000) {
+  if (began !== null && began !== status.startedAtMs) {
     const words = `Since ${time(atMs, atMs)} another instance answers, or this one was started anew: its counts begin there.`;
     moved = { untilMs: atMs + MOVED_MS, text: words };
   }
-  began = start;
+  began = status.startedAtMs;
   latest = { status, atMs };
   history.add(atMs, status);
   if (pausedAt === null) paint();
