@@ -69,6 +69,10 @@ async def test_the_figures_are_those_of_the_metrics(
     assert admin.console == []
     origin = f"http://127.0.0.1:{seen.service.port}/"
     assert all(url.startswith(origin) and "eyJ" not in url for url in admin.requests)
+    print(
+        f"\n/admin at {width} pixels, {scheme}: {len(tails)} tails, {sum(tenants.values())} connections, "
+        f"{await shown(admin, '#resyncs')}: equal to /metrics; {len(admin.console)} complaints of the browser"
+    )
     await admin.shoot(f"serving-{width}-{scheme}")
 
 
