@@ -65,6 +65,7 @@ class Client:
         self.connection = connection
         self.hub = context.hub
         self.jitter = context.random()
+        self._id = connection_id
         self._context = context
         self._closed = closed
         self._gone = False
@@ -276,7 +277,8 @@ class Client:
 
     def _failed(self, what: str, error: Exception) -> str:
         reference = f"{int(self._context.random() * 16**8):08x}"
-        fields = {"what": what, "reference": reference, "error": f"{type(error).__name__}: {error}"}
+        text = f"{type(error).__name__}: {error}"
+        fields = {"connection": self._id, "what": what, "reference": reference, "error": text}
         self._context.report("client.failed", fields)
         return reference
 

@@ -21,7 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
-from feedsvc.adapters.telemetry.logs import LEVELS
+from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from tests.e2e.conftest import Documents
 from tests.support.service import JWT_SECRET, Client, Frame, Service, free_port, make_jwt
 from tests.support.sse import refused, stream_of
@@ -163,7 +163,8 @@ def assert_clean(service: Service, secrets: list[str]) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = [json.loads(line) for line in log.splitlines()]
     for line in lines:
         assert line.keys() >= ALWAYS
-        assert line["logger"] != "feedsvc" or line["event"] in LEVELS
+        if line["logger"] == "feedsvc":
+            assert line.keys() <= ALWAYS | set(LOG_EVENTS[line["event"]].fields)
     return lines
 
 

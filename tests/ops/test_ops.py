@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from feedsvc.adapters.telemetry.metric_kinds import Metric
-from feedsvc.adapters.telemetry.metric_page import metrics_table, with_table
+from feedsvc.adapters.telemetry.metric_page import metrics_table, with_tables
 from feedsvc.adapters.telemetry.metric_table import METRICS
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from tests.ops.expressions import OPS, Expression, expressions, panels, read, rules
@@ -130,7 +130,7 @@ def test_each_rule_has_a_name_a_severity_and_words_for_people() -> None:
 
 def test_the_page_has_every_metric_and_every_alert() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run python -m feedsvc.adapters.telemetry.metric_page docs/metrics.md"
+    assert with_tables(text) == text, "run python -m feedsvc.adapters.telemetry.metric_page docs/metrics.md"
     for metric in METRICS.values():
         assert f"| `{metric.page_name}` | {metric.kind} |" in metrics_table()
     for rule in rules():

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from feedsvc.adapters.mongo.extjson import encode_json
+from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
 from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, NoMetrics, Tracer, Verifier
@@ -104,6 +105,7 @@ class World:
         )
 
     def report(self, event: str, fields: Mapping[str, object]) -> None:
+        assert fields.keys() <= set(LOG_EVENTS[event].fields), (event, *fields)
         self.reports.append((event, fields))
 
     def reported(self, event: str) -> bool:

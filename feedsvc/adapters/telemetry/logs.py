@@ -18,38 +18,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from feedsvc.adapters.telemetry.redaction import redacted
 
-LEVELS: Mapping[str, int] = {
-    "service.started": logging.INFO,
-    "service.listening": logging.INFO,
-    "service.failed": logging.ERROR,
-    "service.draining": logging.INFO,
-    "service.stopped": logging.INFO,
-    "configuration.warning": logging.WARNING,
-    "connection.opened": logging.INFO,
-    "connection.closed": logging.INFO,
-    "status.opened": logging.INFO,
-    "status.closed": logging.INFO,
-    "client.failed": logging.ERROR,
-    "request.failed": logging.ERROR,
-    "source.failed": logging.WARNING,
-    "source.answers": logging.INFO,
-    "images.changed": logging.INFO,
-    "images.unknown": logging.WARNING,
-    "tail.opened": logging.INFO,
-    "tail.closed": logging.INFO,
-    "tail.failed": logging.WARNING,
-    "tail.stalled": logging.WARNING,
-    "tail.recovered": logging.INFO,
-    "catch_up.failed": logging.WARNING,
-    "catch_up.broken": logging.ERROR,
-    "event.failed": logging.ERROR,
-    "snapshot.failed": logging.WARNING,
-    "snapshot.given_up": logging.ERROR,
-    "jwks.changed": logging.INFO,
-    "jwks.failed": logging.WARNING,
-}
+LEVELS: Mapping[str, int] = {name: event.level for name, event in LOG_EVENTS.items()}
 """The stable names of what is reported. One that is missing here is a mistake of ours and logged as a warning."""
 
 _OURS = "feedsvc"

@@ -1,4 +1,4 @@
-"""The tables of `docs/metrics.md`, which a test holds equal to what is made here.
+"""The tables of `docs/metrics.md`, metrics and events of the log, which a test holds equal to what is made here.
 
     python -m feedsvc.adapters.telemetry.metric_page docs/metrics.md
 
@@ -7,15 +7,17 @@ writes them into the file, between its markers.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from feedsvc.adapters.telemetry.metric_kinds import Metric
 from feedsvc.adapters.telemetry.metric_table import METRICS
 
-_MARKED = re.compile(r"(<!-- metrics -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- (metrics|log) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 _MOST_VALUES = 8
 _ELSEWHERE: Mapping[str, str] = {
     "code": "codes of [errors.md](errors.md)",
@@ -34,11 +36,23 @@ def metrics_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def with_table(page: str) -> str:
-    """The page with the table of now between its markers. ValueError where it has none."""
-    written, count = _MARKED.subn(lambda found: found[1] + metrics_table() + found[2], page)
-    if count != 1:
-        raise ValueError("the page needs one <!-- metrics --> and one <!-- end -->")
+def log_table() -> str:
+    """One row for each event of the log. Ends with a newline."""
+    rows = ["| event | level | fields | meaning |", "|---|---|---|---|"]
+    for name, event in LOG_EVENTS.items():
+        fields = ", ".join(f"`{field}`" for field in event.fields)
+        rows.append(
+            f"| `{name}` | {logging.getLevelName(event.level).lower()} | {fields} | {event.meaning} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of now between their markers. ValueError where they are not there."""
+    tables = {"metrics": metrics_table(), "log": log_table()}
+    written, count = _MARKED.subn(lambda found: found[1] + tables[found[2]] + found[3], page)
+    if count != len(tables):
+        raise ValueError("the page needs <!-- metrics --> and <!-- log -->, each with an <!-- end -->")
     return written
 
 
@@ -53,7 +67,7 @@ def _unit(metric: Metric) -> str:
 
 
 def _write(path: Path) -> None:
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
