@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from feedsvc.core import messages
+from feedsvc.core.burst import Burst
 from feedsvc.core.topics import Topic
 from feedsvc.ports import Clock
 from feedsvc.runtime.hub import Hub
@@ -22,6 +23,14 @@ class Beats:
         self._clock = clock
         self._heartbeat: tuple[list[str], int, bytes] | None = None
         self._checkpoint: tuple[str, str, bytes] | None = None
+        self._burst = Burst(())
+
+    def burst(self, *frames: bytes | None) -> Burst:
+        """Those of the frames that there are, in one write: the same object for the same frames in a row."""
+        there = [frame for frame in frames if frame is not None]
+        if self._burst.frames != there:
+            self._burst = Burst(there)
+        return self._burst
 
     def heartbeat(self, topics: Sequence[Topic]) -> bytes:
         """The frame for a client that holds these topics: which have no healthy upstream, and the largest lag."""

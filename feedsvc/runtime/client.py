@@ -400,9 +400,9 @@ class Client:
 
     def _beat(self, *frames: bytes | None) -> None:
         """What is told without being asked for, in one write."""
-        there = [frame for frame in frames if frame is not None]
-        if there:
-            self.connection.write(there)
+        burst = self._context.beats.burst(*frames)
+        if burst.count:
+            self.connection.write_burst(burst)
 
     def _heartbeat(self) -> bytes | None:
         if self._gone or self._session.state is not session.State.OPEN or not self.connection.writable:

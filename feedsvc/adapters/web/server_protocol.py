@@ -296,7 +296,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def with_ping(self, data: bytes) -> bytes:
-        """What a carrier is about to write to its peer alone, and a ping where one is due."""
+        """What a carrier is about to write, and a ping where one is due."""
         return data if self._liveness is None else self._liveness.with_ping(data)
 
     def keepalive_timeout(self) -> None:

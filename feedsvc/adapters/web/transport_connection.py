@@ -67,19 +67,13 @@ class TransportConnection:
     # -- ports.Connection ---------------------------------------------------------------------------------
 
     def write(self, frames: Sequence[bytes]) -> None:
-        if not self._shut:
-            burst = Burst(frames)
-            self._write(self._protocol.with_ping(burst.deflated if self._deflates else burst.websocket))
-            self._count(burst)
+        self.write_burst(Burst(frames))
 
     def write_burst(self, burst: Burst) -> None:
         if not self._shut:
-            self._write(burst.deflated if self._deflates else burst.websocket)
-            self._count(burst)
-
-    def _count(self, burst: Burst) -> None:
-        self.frames_sent += burst.count
-        self.bytes_sent += burst.size_bytes
+            self._write(self._protocol.with_ping(burst.deflated if self._deflates else burst.websocket))
+            self.frames_sent += burst.count
+            self.bytes_sent += burst.size_bytes
 
     def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
