@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
 
 from feedsvc.adapters.web.peer_watch import PeerWatch, last_heard_s
 from tests.support.sse_socket import vanish
@@ -74,3 +75,11 @@ def test_what_is_no_tcp_connection_is_not_known() -> None:
     one, other = socket.socketpair()
     with one, other:
         assert last_heard_s(one) is None
+
+
+def test_a_connection_that_ended_is_not_known() -> None:
+    """A timer may come between the end of a connection and its response's hearing of it: uvloop's socket is then so."""
+    assert last_heard_s(PseudoSocket(socket.AF_INET, socket.SOCK_STREAM, 0, -1)) is None
+    closed = socket.socket()
+    closed.close()
+    assert last_heard_s(closed) is None

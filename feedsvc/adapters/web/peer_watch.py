@@ -24,6 +24,9 @@ _LAST_ACK_MS = struct.Struct("I")
 _LAST_ACK_OFFSET = 56
 """Of `tcpi_last_ack_recv` in `struct tcp_info` (linux/tcp.h), an interface that only grows at its end."""
 _LEAST_KEEPALIVE_S = 1
+_CLOSED = (OSError, ValueError)
+"""What the socket of a transport says that is closed, while its response has not heard of it: uvloop's has the number
+-1, which is no descriptor."""
 
 
 class PeerWatch:
@@ -39,7 +42,7 @@ class PeerWatch:
         if self._socket is None or self._socket.family not in (socket.AF_INET, socket.AF_INET6):
             return
         interval_s = max(_LEAST_KEEPALIVE_S, int(timeout_s / 6))
-        with contextlib.suppress(OSError, AttributeError):  # a socket that is gone, options that do not exist
+        with contextlib.suppress(*_CLOSED, AttributeError):  # or the options do not exist
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval_s)
@@ -65,10 +68,10 @@ class PeerWatch:
 
 
 def last_heard_s(tcp: socket.socket) -> float | None:
-    """Seconds since the peer acknowledged anything; None where the kernel does not say."""
+    """Seconds since the peer acknowledged anything; None where the kernel does not say, or the socket is closed."""
     try:
         info = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_OFFSET + _LAST_ACK_MS.size)
         age_ms: int = _LAST_ACK_MS.unpack_from(info, _LAST_ACK_OFFSET)[0]
-    except (OSError, AttributeError, struct.error):
+    except (*_CLOSED, AttributeError, struct.error):
         return None
     return age_ms / 1000
