@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from feedsvc.core.limits import Limits
 from feedsvc.core.status import OldestPosition
 from feedsvc.core.subscription import Place
 from feedsvc.ports import OplogWindow
 from feedsvc.runtime.oldest import oldest_position
 from feedsvc.testing import START
-from tests.runtime.world import Peer, World, running, until
+from tests.runtime.world import DATABASE, Peer, World, running, until
 
 SECOND = 1 << 32
 NOW_S = START >> 32
@@ -60,6 +63,26 @@ async def test_the_oldest_of_all_clients_counts() -> None:
         first.client.transport_closed()
         found = oldest(world, window(70, 30))
         assert found is not None and found.age_seconds == 0
+
+
+async def test_who_waits_for_a_catch_up_tail_holds_the_token_that_it_came_with() -> None:
+    async with running(msgspec.structs.replace(Limits(), ring_records=2, catch_up_tails=1)) as world:
+        peer = await world.signed_in()
+        token = (await peer.subscribed("orders"))["token"]
+        peer.client.transport_closed()
+        world.oplog.tick(30)
+        for number in range(9):
+            world.oplog.insert(DATABASE, "users", {"_id": number})
+        await world.read_all()
+        slots = world.hub._slots
+        await slots.acquire("another")
+        back = await world.signed_in()
+        back.subscribe("orders", resumeAfter=token)
+        (feed,) = world.hub.feeds.values()
+        await until(lambda: feed.placement.queued == 1)
+        assert oldest(world, window(70, 30)) == OldestPosition(30, 100, 0.3)
+        slots.release("another")
+        assert (await back.frame("subscribed"))["resumed"] is True
 
 
 async def test_an_exact_topic_is_compared_with_its_images() -> None:
