@@ -156,6 +156,23 @@ async def test_streams_of_one_topic_share_their_blocks(started: list[Reading]) -
     assert (await readings[1].take())[-1][2] == {NAMES[0]: token(4)}
 
 
+async def test_a_heartbeat_moves_no_position_and_may_come_behind_a_checkpoint(started: list[Reading]) -> None:
+    """In a burst of its own, or in one with the checkpoint that was due: streams of one topic share these, too."""
+    heartbeat, checkpoint = messages.Heartbeat([], 0), messages.Checkpoint({"t0": token(2)})
+    alone, together = Burst([encode(heartbeat)]), Burst([encode(checkpoint), encode(heartbeat)])
+    for _ in range(2):
+        one = reading(started)
+        one.start()
+        one.connection.write([subscribed(0, token(1))])
+        one.connection.write_burst(alone)
+        one.connection.write_burst(together)
+        found = await one.take()
+        assert [kind for kind, _, _ in found] == ["subscribed", "heartbeat", "checkpoint", "heartbeat"]
+        assert [known[NAMES[0]] for _, _, known in found] == [token(1), token(1), token(2), token(2)]
+        one.connection.close(4000, "x")
+        assert (await one.take())[-1][2] == {NAMES[0]: token(2)}
+
+
 async def test_it_is_full_at_the_mark_and_has_room_at_half_of_it(started: list[Reading]) -> None:
     """What has piled up leaves in one send."""
     one = reading(started)

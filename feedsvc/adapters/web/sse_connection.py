@@ -52,7 +52,8 @@ class SseConnection(EventStream):
         if self.close_sent is not None:
             return
         blocks, resume_token = burst.once(self._positions.keys[0], lambda: self._blocks(burst.frames))
-        self._positions.moved(0, resume_token)
+        if resume_token:
+            self._positions.moved(0, resume_token)
         super().write(blocks)
 
     def _first_id(self) -> str | None:
@@ -83,7 +84,7 @@ class SseConnection(EventStream):
             self._positions.begins(index, said.moves[topic])
 
     def _blocks(self, frames: Sequence[bytes]) -> tuple[Sequence[bytes], str]:
-        """Of events of the one topic, and the resume token of the last."""
+        """Of the one topic, and the resume token behind them: empty where none moves its position, as a heartbeat."""
         blocks = [self._block(frame) for frame in frames]
-        (resume_token,) = server_sent.said(frames[-1]).moves.values()
-        return blocks, resume_token
+        moves = (said.moves.values() for said in map(server_sent.said, reversed(frames)) if said.moves)
+        return blocks, next((resume_token for (resume_token,) in moves), "")
