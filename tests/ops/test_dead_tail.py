@@ -1,4 +1,5 @@
-"""A dead tail shows in heartbeat, readiness, metrics and status within 10 s, and so does its recovery.
+"""A dead tail shows in heartbeat, readiness, metrics and status within 10 s. Its recovery shows once it is read again,
+which a stream that failed for long waits for (`runtime.backoff`).
 
 Dead in two ways: the change stream fails again and again while MongoDB answers everything else, which is this process's
 fault as far as anybody can tell; and MongoDB is frozen, with all its connections open.
@@ -57,7 +58,7 @@ class Watched:
         )
 
     async def all_show(self, *places: tuple[str, Callable[[], bool]], stalled: bool) -> None:
-        """Every place, and the heartbeat, within the time; `shown_s` says when each did."""
+        """Every place, and the heartbeat; what is dead, within the time. `shown_s` says when each did."""
         began = time.monotonic()
 
         async def shows(name: str, condition: Callable[[], bool]) -> None:
@@ -73,7 +74,7 @@ class Watched:
         async with asyncio.timeout(3 * WITHIN_S):
             await asyncio.gather(beats(), *(shows(name, condition) for name, condition in places))
         print(", ".join(f"{name} {after_s:.1f} s" for name, after_s in self.shown_s.items()))
-        assert max(self.shown_s.values()) <= WITHIN_S
+        assert not stalled or max(self.shown_s.values()) <= WITHIN_S
 
 
 @contextlib.contextmanager
