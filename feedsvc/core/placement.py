@@ -1,8 +1,8 @@
 """Placement: all subscriptions of one scope, driven from outside, one step at a time.
 
-This is `positions.md` as code: `places.py` and `snapshot_places.py` have the moves, this module the steps. It needs no
-event loop: the runtime opens streams, feeds what they return into `batch`, and says when a connection can take more.
-What a client sees goes through the `Outlet` of its connection.
+This is `positions.md` as code: `places.py` and the classes that extend it have the moves, this module the steps. It
+needs no event loop: the runtime opens streams, feeds what they return into `batch`, and says when a connection can
+take more. What a client sees goes through the `Outlet` of its connection.
 
 Rule 11 for whoever edits this: `batch` is a generator; it yields where the runtime may let others run, and every other
 call that comes meanwhile is deferred to its end. Only `detach` acts at once, in that nothing more is written.

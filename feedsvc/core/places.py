@@ -11,27 +11,24 @@ States of a subscription::
     LOST    --pump---> LIVE | SNAPSHOT                SNAPSHOT: owes its client a snapshot, or is in one
     SNAPSHOT --end---> LIVE | QUEUED | LOST
 
-Only `Placement` calls this, one call at a time. Rules for whoever edits it:
+A chain of classes has them: `Places` here, `FanOutPlaces`, `CheckpointPlaces`, `SnapshotPlaces`. Only `Placement`
+calls them, one call at a time. Rules for whoever edits one:
 
 * never keep S from registration (rule 3), never decide by time without `Ring.locate`;
 * never write before `writable`, but for `subscribed`, which the number of subscriptions bounds;
-* the simulation in `tests/simulation` runs this class under random schedules: a new move needs a fault there.
+* who may write to a transport directly: `fan_out`, while `Subscription.write` is set. It is set in `_idle` alone, for
+  one that is LIVE, went live and has room. Whatever ends one of these unsets it at once: `_leave` the place,
+  `Subscription.full()` the room, which the connection tells in the middle of a write, too;
+* the simulation in `tests/simulation` runs these classes under random schedules: a new move needs a fault there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
-from feedsvc.core.positions import Position
 from feedsvc.core.ring import Found, NotFound
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
-from feedsvc.core.topic_log import Run, TopicLog
-
-_YIELD_EVERY = 16
-"""Deliveries between two yields of a fan-out: about 0.1 ms."""
 
 
 class PlacementLimits(msgspec.Struct, frozen=True):
@@ -53,8 +50,6 @@ class Places:
         self.queue: dict[Subscription, None] = {}
         self.waiting: dict[Subscription, None] = {}
         self.subscriptions: dict[Subscription, LoggedTopic | None] = {}
-        self.direct_frames = self.direct_bytes = 0
-        """What was written to transports past their connections, since `Placement.take_direct`."""
         self.snapshots: dict[Subscription, None] = {}
         """Those whose snapshot has begun, each with the cursor and the position at which it did."""
 
@@ -248,64 +243,6 @@ class Places:
                 if subscription.replayed_bytes > self.limits.replay_bytes:
                     self.lose(subscription, "replay_too_large")
 
-    def fan_out(self, tail: Tail, logged: LoggedTopic) -> Iterator[None]:
-        """Pump every reader of a topic on the live tail. Who is live, has room and is told all by one write
-        is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
-        log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
-        cursor, run, told = -1, None, head
-        plain = b""
-        readers = list(logged.readers)
-        log.sharing = True
-        try:
-            for first in range(0, len(readers), _YIELD_EVERY):
-                direct = 0
-                for subscription in readers[first : first + _YIELD_EVERY]:
-                    write = subscription.write
-                    if write is None:
-                        self._fan_out_by_outlet(tail, log, subscription)
-                        continue
-                    if subscription.cursor != cursor:
-                        self._count_direct(run, direct)
-                        cursor, direct = subscription.cursor, 0
-                        run = self._whole_run(log, cursor)
-                        if run is not None:
-                            plain, told = run.burst.websocket, run.position
-                    if run is None:
-                        self.pump(subscription)
-                        continue
-                    write(run.burst.deflated if subscription.deflates else plain)
-                    subscription.cursor, subscription.at, subscription.told = head_ordinal, head, told
-                    direct += 1
-                self._count_direct(run, direct)
-                yield
-        finally:
-            log.settle()
-
-    def _fan_out_by_outlet(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
-        if (
-            subscription.place is Place.LIVE
-            and subscription.went_live
-            and not subscription.closed
-            and subscription.outlet.writable
-        ):
-            run = self._whole_run(log, subscription.cursor)
-            if run is not None:
-                subscription.outlet.frames(run.burst)
-                subscription.cursor, subscription.at = tail.ring.head_ordinal, tail.head
-                subscription.told = run.position
-                return
-        self.pump(subscription)
-
-    def _count_direct(self, run: Run | None, deliveries: int) -> None:
-        if run is not None:
-            self.direct_frames += deliveries * run.burst.count
-            self.direct_bytes += deliveries * run.burst.size_bytes
-
-    def _whole_run(self, log: TopicLog, cursor: int) -> Run | None:
-        """All that is in a log behind a cursor, where one write can tell it."""
-        run = log.run(cursor, self.limits.write_bytes) if cursor >= log.start else None
-        return run if run is not None and run.last and run.loss is None else None
-
     def _idle(self, subscription: Subscription, tail: Tail) -> None:
         subscription.cursor = tail.ring.head_ordinal
         subscription.at = tail.head
@@ -407,38 +344,3 @@ class Places:
         subscription.snapshots_owed += 1
         if not subscription.closed:
             subscription.outlet.snapshot_due(subscription)
-
-    def is_quiet(self, subscription: Subscription) -> bool:
-        """Live, with room, and with nothing owed: nothing moves before its checkpoint."""
-        logged = subscription.logged
-        return (
-            subscription.write is not None
-            and logged is not None
-            and subscription.cursor >= logged.log.start
-            and logged.log.next_ordinal(subscription.cursor) is None
-        )
-
-    def note_head(self, subscription: Subscription) -> Position | None:
-        """The live head, which becomes the position of a quiet subscription; None where it was told already."""
-        head = self._live.head
-        told = subscription.told
-        if told is head or (told is not None and told.same_as(head)):
-            return None
-        subscription.cursor = self._live.ring.head_ordinal
-        subscription.at = subscription.told = head
-        return head
-
-    def checkpoint(self, subscription: Subscription) -> Position | None:
-        if not subscription.announced or not subscription.located:
-            return None
-        self.pump(subscription)
-        tail, logged = subscription.tail, subscription.logged
-        if not subscription.located or subscription.closed or tail is None or logged is None:
-            return None
-        if not subscription.outlet.writable or logged.log.next_ordinal(subscription.cursor) is not None:
-            return None
-        if subscription.told is not None and subscription.told.same_as(tail.head):
-            return None
-        subscription.cursor = tail.ring.head_ordinal
-        subscription.at = subscription.told = tail.head
-        return tail.head

@@ -8,13 +8,13 @@ tail's work, as for any other cursor. O(1), but for `check_snapshots`, which loo
 
 from __future__ import annotations
 
-from feedsvc.core.places import Places
+from feedsvc.core.checkpoint_places import CheckpointPlaces
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Place, Subscription
 
 
-class SnapshotPlaces(Places):
-    """`Places`, and what begins and ends in `Place.SNAPSHOT`."""
+class SnapshotPlaces(CheckpointPlaces):
+    """`CheckpointPlaces`, and what begins and ends in `Place.SNAPSHOT`."""
 
     def begin_snapshot(self, subscription: Subscription) -> Position | None:
         """Position first: what is read from here on has everything up to the live head, whose position this is.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from feedsvc.core.changes import Change, TailScope
+from feedsvc.core.checkpoint_places import CheckpointPlaces
 from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.places import Places
 from feedsvc.core.positions import Position, PositionKind
@@ -44,11 +45,11 @@ def _attach_instead(
 
 
 def checkpoint_ahead_of_the_cursor(patch: pytest.MonkeyPatch) -> None:
-    def checkpoint(self: Places, subscription: Subscription) -> Position | None:
+    def checkpoint(self: CheckpointPlaces, subscription: Subscription) -> Position | None:
         tail = subscription.tail
         return tail.head if subscription.announced and subscription.located and tail is not None else None
 
-    patch.setattr(Places, "checkpoint", checkpoint)
+    patch.setattr(CheckpointPlaces, "checkpoint", checkpoint)
 
 
 def checkpoint_before_routing(patch: pytest.MonkeyPatch) -> None:
@@ -246,14 +247,14 @@ def event_before_the_end_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def checkpoint_during_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    real = Places.checkpoint
+    real = CheckpointPlaces.checkpoint
 
-    def checkpoint(self: Places, subscription: Subscription) -> Position | None:
+    def checkpoint(self: CheckpointPlaces, subscription: Subscription) -> Position | None:
         if subscription.place is Place.SNAPSHOT and subscription.outlet.writable:
             return self._live.head
         return real(self, subscription)
 
-    patch.setattr(Places, "checkpoint", checkpoint)
+    patch.setattr(CheckpointPlaces, "checkpoint", checkpoint)
 
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -1,0 +1,50 @@
+"""The moves of a checkpoint: a subscription that is owed nothing stands at the head of its tail, and is told so.
+
+A position is told only where nothing before it is owed, and only once: `told` is the last one. `is_quiet` and
+`note_head` are `checkpoint` for one that is live and idle, as most are, where nothing has to be pumped first.
+"""
+
+from __future__ import annotations
+
+from feedsvc.core.fan_out_places import FanOutPlaces
+from feedsvc.core.positions import Position
+from feedsvc.core.subscription import Subscription
+
+
+class CheckpointPlaces(FanOutPlaces):
+    """`FanOutPlaces`, and the positions that clients are told between their events."""
+
+    def is_quiet(self, subscription: Subscription) -> bool:
+        """Live, with room, and with nothing owed: nothing moves before its checkpoint."""
+        logged = subscription.logged
+        return (
+            subscription.write is not None
+            and logged is not None
+            and subscription.cursor >= logged.log.start
+            and logged.log.next_ordinal(subscription.cursor) is None
+        )
+
+    def note_head(self, subscription: Subscription) -> Position | None:
+        """The live head, which becomes the position of a quiet subscription; None where it was told already."""
+        head = self._live.head
+        told = subscription.told
+        if told is head or (told is not None and told.same_as(head)):
+            return None
+        subscription.cursor = self._live.ring.head_ordinal
+        subscription.at = subscription.told = head
+        return head
+
+    def checkpoint(self, subscription: Subscription) -> Position | None:
+        if not subscription.announced or not subscription.located:
+            return None
+        self.pump(subscription)
+        tail, logged = subscription.tail, subscription.logged
+        if not subscription.located or subscription.closed or tail is None or logged is None:
+            return None
+        if not subscription.outlet.writable or logged.log.next_ordinal(subscription.cursor) is not None:
+            return None
+        if subscription.told is not None and subscription.told.same_as(tail.head):
+            return None
+        subscription.cursor = tail.ring.head_ordinal
+        subscription.at = subscription.told = tail.head
+        return tail.head
