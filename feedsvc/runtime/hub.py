@@ -110,7 +110,7 @@ class Hub:
         self._report = report
         self._tracer = tracer
         self._sealer = TokenSealer(settings.token_keys)
-        self._slots = CatchUpSlots(settings.limits.catch_up_tails)
+        self._slots = CatchUpSlots(settings.limits.catch_up_tails, shared=settings.level != "deployment")
         self._closing = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()

@@ -14,7 +14,7 @@ async def settle() -> None:
 
 async def test_one_tenant_leaves_a_slot_and_the_next_one_goes_to_the_next_tenant() -> None:
     """Two slots: a tenant with many feeds gets one; another tenant is not behind all of them."""
-    slots, order = CatchUpSlots(2), []
+    slots, order = CatchUpSlots(2, shared=True), []
 
     async def use(tenant: str, number: int) -> None:
         await slots.acquire(tenant)
@@ -38,7 +38,7 @@ async def test_one_tenant_leaves_a_slot_and_the_next_one_goes_to_the_next_tenant
 
 async def test_who_gives_up_takes_no_slot() -> None:
     """Neither while it waits, nor when the slot has been given to it in the same round."""
-    slots = CatchUpSlots(1)
+    slots = CatchUpSlots(1, shared=True)
     await slots.acquire("a")
     waiting = asyncio.create_task(slots.acquire("b"))
     await settle()
@@ -50,3 +50,29 @@ async def test_who_gives_up_takes_no_slot() -> None:
     given.cancel()
     await asyncio.gather(given, return_exceptions=True)
     await asyncio.wait_for(slots.acquire("d"), 1)
+
+
+async def test_who_gives_up_in_the_round_of_the_release_loses_no_slot() -> None:
+    """Its task has not run yet, so it is still queued: the slot goes to the next one, and `release` does not fail."""
+    slots = CatchUpSlots(1, shared=True)
+    await slots.acquire("a")
+    gone, behind = (asyncio.create_task(slots.acquire(tenant)) for tenant in "bc")
+    await settle()
+    gone.cancel()
+    slots.release("a")
+    await asyncio.wait_for(behind, 1)
+    assert gone.cancelled()
+    slots.release("c")
+    await asyncio.wait_for(slots.acquire("b"), 1)
+
+
+async def test_where_no_other_tenant_can_come_all_slots_are_taken() -> None:
+    """At scope `deployment` one feed serves every tenant: to leave a slot would leave it to nobody."""
+    slots = CatchUpSlots(2, shared=False)
+    for _ in range(2):
+        await asyncio.wait_for(slots.acquire(""), 1)
+    third = asyncio.create_task(slots.acquire(""))
+    await settle()
+    assert not third.done()
+    slots.release("")
+    await asyncio.wait_for(third, 1)
