@@ -16,8 +16,9 @@ from feedsvc.core.positions import Position
 from feedsvc.ports import Batch, ChangeStream, OplogWindow
 from feedsvc.testing import MemoryOplog, MemorySource
 from feedsvc.testing.stream import MemoryStream
-from tests.runtime.world import DATABASE, Frame, Peer, World, running
+from tests.runtime.world import DATABASE, Peer, World, running
 from tests.simulation.virtual_time import VirtualLoop, WorkingClock
+from tests.support.frames import Frame
 
 STALL_AFTER_S = Limits().stall_after_s
 

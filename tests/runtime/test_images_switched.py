@@ -12,7 +12,8 @@ from feedsvc.runtime.hub import Listener
 from feedsvc.runtime.image_modes import IMAGES_FRESH_S
 from feedsvc.runtime.pulse import BEAT_S
 from feedsvc.testing import MemoryOplog, MemorySource
-from tests.runtime.world import DATABASE, Frame, Peer, World, running, until
+from tests.runtime.world import DATABASE, Peer, World, running, until
+from tests.support.frames import Frame
 
 
 @pytest.fixture(autouse=True)

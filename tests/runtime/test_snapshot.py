@@ -15,7 +15,8 @@ from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
 from feedsvc.runtime import backoff
 from feedsvc.testing import MemoryCursor, MemoryOplog, MemorySource
 from tests.runtime.scripted import Fails, beating, heard, in_virtual_time, subscribed
-from tests.runtime.world import DATABASE, Frame, Peer, World, running, until
+from tests.runtime.world import DATABASE, Peer, World, running, until
+from tests.support.frames import Frame
 
 ONE_A_PAGE = Limits(snapshot_page_bytes=1)
 
