@@ -48,7 +48,7 @@ from feedsvc.core.stream_token import StreamSealer
 from feedsvc.core.tickets import TicketSealer
 from feedsvc.ports import Metrics, Verifier
 from feedsvc.runtime.beats import Beats
-from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.lifecycle import Lifecycle
 from feedsvc.runtime.measure import Measure

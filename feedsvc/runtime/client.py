@@ -1,12 +1,10 @@
 """One connected client: carries out what its session decides, and holds its subscriptions.
 
 The session says what a frame means, the hub does it, the connection carries the bytes; `held.py` turns what happens
-on a subscription into frames. Everything runs in callbacks; a task exists only while a JWT is verified or a
-subscription is resolved, one at a time, so frames stay in order.
+on a subscription into frames, and `clocked_client.py` has what nobody asked for. Everything runs in callbacks; a task
+exists only while a JWT is verified or a subscription is resolved, one at a time, so frames stay in order.
 
-What if ... the transport goes away: `transport_closed` detaches everything at once and cancels the task; the
-transport is full: cursors stay where they are, `_room_changed` continues from them; full for `slow_after_s`:
-4201; the loop runs a late timer: deadlines are compared with the clock, not counted.
+What if ... the transport goes away: `transport_closed` detaches everything at once and cancels the task.
 """
 
 from __future__ import annotations
@@ -21,38 +19,15 @@ import msgspec
 from feedsvc.core import messages, session
 from feedsvc.core.errors import Refusal
 from feedsvc.core.resync_pace import ResyncPace
-from feedsvc.core.session import Effect, Principal, Session
-from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, Connection, Metrics, Tracer, Verifier
-from feedsvc.runtime.beats import Beats
+from feedsvc.core.session import Effect, Principal
+from feedsvc.ports import AuthError, Claims, Connection
+from feedsvc.runtime.client_context import ClientContext
+from feedsvc.runtime.clocked_client import ClockedClient
 from feedsvc.runtime.held import Held
-from feedsvc.runtime.hub import Hub, Place
-from feedsvc.runtime.tail import Report
-from feedsvc.runtime.wheel import Wheel
-
-_MAX_OWED_BYTES = 256 << 10
-"""Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
+from feedsvc.runtime.hub import Place
 
 
-_BOTH = [session.CheckpointDue(), session.HeartbeatDue()]
-"""What is due to a client that is idle."""
-
-
-class ClientContext(msgspec.Struct, frozen=True):
-    """What all clients of a process share. `server` is the name and version told in `welcome`."""
-
-    hub: Hub
-    verifier: Verifier
-    clock: Clock
-    metrics: Metrics
-    report: Report
-    random: Callable[[], float]
-    server: str
-    wheel: Wheel
-    beats: Beats
-    tracer: Tracer = NO_TRACER
-
-
-class Client:
+class Client(ClockedClient):
     """`closed` is called once, when the client is gone and holds nothing any more."""
 
     def __init__(
@@ -62,34 +37,13 @@ class Client:
         connection_id: str,
         closed: Callable[[Client], None],
     ) -> None:
-        self.connection = connection
-        self.hub = context.hub
-        self.jitter = context.random()
-        self._id = connection_id
-        self._context = context
+        super().__init__(context, connection, connection_id)
         self._closed = closed
-        self._gone = False
-        self._session = Session(
-            connection_id, context.server, context.hub.limits, now=self.now(), jitter=self.jitter
-        )
-        self._held: dict[str, Held] = {}
         self._tenant: str | None = None
         self._waiting = False
         self._task: asyncio.Task[None] | None = None
-        self._slot: int | None = None
-        """Of the wheel, where the one timer is set."""
-        self._deadline = 0.0
-        """For which it was."""
-        self._full_since: float | None = None
-        self._owed_bytes = 0
-        self._collecting: dict[str, str] | None = None
-        self._heartbeat_soon = False
         self.resync_pace = ResyncPace(self.jitter)
         self._applied: bytes | None = None
-        connection.on_room(partial(self._safely, "room", self._room_changed))
-
-    def now(self) -> float:
-        return self._context.clock.monotonic()
 
     # -- what the transport calls -------------------------------------------------------------------------
 
@@ -128,10 +82,6 @@ class Client:
 
     def goaway(self, reconnect_after_ms: int) -> None:
         self._perform(self._session.goaway(reconnect_after_ms))
-
-    def close(self, code: str) -> None:
-        """Close with a registry code."""
-        self._perform(self._session.close(code))
 
     # -- credentials --------------------------------------------------------------------------------------
 
@@ -173,18 +123,6 @@ class Client:
                         self._drop(held)
                     self.connection.close(code, reason)
 
-    def send(self, frame: messages.Frame) -> None:
-        """An answer. It is written even to a full transport, but a peer that asks and never reads is closed."""
-        encoded = messages.encode(frame)
-        if isinstance(frame, messages.Error):
-            self._context.metrics.count("errors_sent", code=frame.code)
-        if self._full_since is not None:
-            self._owed_bytes += len(encoded)
-            if self._owed_bytes > _MAX_OWED_BYTES:
-                self.close("slow_consumer")
-                return
-        self.connection.write((encoded,))
-
     def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._to_the_end(work), name="client-request")
 
@@ -197,10 +135,6 @@ class Client:
         except Exception as error:
             self._failed("request", error)
             self.close("internal")
-
-    def _after(self, effects: Sequence[Effect]) -> None:
-        self._perform(effects)
-        self._arm()
 
     async def _verify(self, jwt: str) -> None:
         try:
@@ -275,21 +209,6 @@ class Client:
             code, message, self.now(), request_id=request_id, topic=topic, retry_after_ms=retry_after_ms
         )
 
-    def _failed(self, what: str, error: Exception) -> str:
-        reference = f"{int(self._context.random() * 16**8):08x}"
-        text = f"{type(error).__name__}: {error}"
-        fields = {"connection": self._id, "what": what, "reference": reference, "error": text}
-        self._context.report("client.failed", fields)
-        return reference
-
-    def _safely(self, what: str, act: Callable[[], None]) -> None:
-        """A callback of the loop. After a fault of ours nothing would set the timer again, and no JWT would expire."""
-        try:
-            act()
-        except Exception as error:
-            self._failed(what, error)
-            self.close("internal")
-
     # -- subscriptions ------------------------------------------------------------------------------------
 
     def _hold(self, place: Place, frame: messages.Subscribe) -> None:
@@ -347,99 +266,3 @@ class Client:
 
     def count_resync(self, reason: str) -> None:
         self._context.metrics.count("resyncs", reason=reason)
-
-    # -- due and writable ---------------------------------------------------------------------------------
-
-    def _room_changed(self) -> None:
-        """The transport became full, which the timer sees to it does not last, or takes more: go on from the cursors.
-
-        No placement is asked in the first case: it may be in the middle of writing to this very transport.
-        """
-        if self._gone:
-            return
-        room = self.connection.writable
-        if not room:
-            for held in self._held.values():
-                if held.subscription is not None:
-                    held.subscription.full()
-            self._full_since = self.now()
-            self._arm()
-            return
-        self._full_since = None
-        self._owed_bytes = 0
-        for held in list(self._held.values()):
-            if held.subscription is not None:
-                self.hub.writable(held.subscription)
-            if not self.connection.writable:
-                break
-
-    def _checkpoint(self) -> bytes | None:
-        self._collecting = {}
-        for held in list(self._held.values()):
-            if held.subscription is not None:
-                self.hub.feed(held.topic).placement.checkpoint(held.subscription, held.checkpoint)
-        tokens, self._collecting = self._collecting, None
-        return self._context.beats.checkpoint(tokens) if tokens else None
-
-    def tell_checkpoint(self, topic_id: str, resume_token: str) -> None:
-        """A position with nothing owed before it. Joined with others of this round, or sent alone if it comes late."""
-        if self._collecting is not None:
-            self._collecting[topic_id] = resume_token
-        else:
-            self.send(messages.Checkpoint({topic_id: resume_token}))
-
-    def heartbeat_soon(self) -> None:
-        """The health of a topic changed: say so once this round of the loop is over."""
-        if not self._heartbeat_soon:
-            self._heartbeat_soon = True
-            asyncio.get_running_loop().call_soon(self._safely, "heartbeat", self._beat_soon)
-
-    def _beat_soon(self) -> None:
-        self._heartbeat_soon = False
-        self._beat(self._heartbeat())
-
-    def _beat(self, *frames: bytes | None) -> None:
-        """What is told without being asked for, in one write."""
-        burst = self._context.beats.burst(*frames)
-        if burst.count:
-            self.connection.write_burst(burst)
-
-    def _heartbeat(self) -> bytes | None:
-        if self._gone or self._session.state is not session.State.OPEN or not self.connection.writable:
-            return None
-        return self._context.beats.heartbeat([held.topic for held in self._held.values()])
-
-    def _arm(self) -> None:
-        """Set the one timer to the next deadline."""
-        deadline = self._session.next_deadline()
-        if deadline is None or self._gone:
-            self._disarm()
-            return
-        if self._full_since is not None:
-            deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
-        # One that comes too early does no harm: most deadlines only move away.
-        if self._slot is None or deadline < self._deadline:
-            self._disarm()
-            self._deadline = deadline
-            self._slot = self._context.wheel.set(self, deadline)
-
-    def _disarm(self) -> None:
-        if self._slot is not None:
-            self._context.wheel.clear(self, self._slot)
-            self._slot = None
-
-    def due(self) -> None:
-        """A deadline has come, or has moved away since its timer was set."""
-        self._slot = None
-        self._safely("timer", self._due)
-
-    def _due(self) -> None:
-        now = self.now()
-        if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
-            self.close("slow_consumer")
-        effects = self._session.tick(now)
-        if effects == _BOTH:
-            self._beat(self._checkpoint(), self._heartbeat())
-            self._arm()
-        else:
-            self._after(effects)

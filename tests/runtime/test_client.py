@@ -13,8 +13,7 @@ from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
 from feedsvc.core.subscription import TopicKey
 from feedsvc.ports import Claims, PositionLost
-from feedsvc.runtime import backoff
-from feedsvc.runtime import client as client_module
+from feedsvc.runtime import backoff, clocked_client
 from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.hub import Hub
 from feedsvc.testing import MemorySource, MemoryVerifier
@@ -592,7 +591,7 @@ async def test_a_peer_that_asks_and_never_reads_is_closed() -> None:
             if peer.connection.closed is not None:
                 break
         assert peer.connection.closed == (4201, "slow_consumer")
-        assert sum(map(len, peer.connection.frames)) <= client_module._MAX_OWED_BYTES + 1000
+        assert sum(map(len, peer.connection.frames)) <= clocked_client._MAX_OWED_BYTES + 1000
 
 
 @pytest.mark.parametrize("jwt", ["alice-without-orders", "alice-later"])
@@ -605,7 +604,7 @@ async def test_answers_that_close_in_the_middle_leave_nothing(left_bytes: int, j
         for number in range(3):
             topics.append((await peer.subscribed(topic={"filter": {"a": number}}))["topic"])
         peer.connection.set_writable(False)
-        peer.client._owed_bytes = client_module._MAX_OWED_BYTES - left_bytes
+        peer.client._owed_bytes = clocked_client._MAX_OWED_BYTES - left_bytes
         peer.say("auth", jwt=jwt)
         for topic in topics:
             peer.say("unsubscribe", topic=topic)
@@ -723,7 +722,7 @@ async def test_an_answer_that_closes_leaves_no_subscription(monkeypatch: pytest.
         peer = await world.signed_in(room=2)
         for _ in range(3):
             peer.say("ping")
-        monkeypatch.setattr(client_module, "_MAX_OWED_BYTES", 100)
+        monkeypatch.setattr(clocked_client, "_MAX_OWED_BYTES", 100)
         peer.subscribe()
         assert (await peer.close())[0] == 4201
         assert world.subscriptions() == world.hub.admission.topics == 0

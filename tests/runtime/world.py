@@ -15,7 +15,8 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.policy import Policy
 from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, NoMetrics, Tracer, Verifier
 from feedsvc.runtime.beats import Beats
-from feedsvc.runtime.client import Client, ClientContext
+from feedsvc.runtime.client import Client
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import START, ManualClock, MemoryOplog, MemorySource, MemoryVerifier

@@ -16,7 +16,7 @@ from feedsvc.core.positions import Position
 from feedsvc.core.tokens import TokenSealer
 from feedsvc.ports import Claims, NoMetrics
 from feedsvc.runtime.beats import Beats
-from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import MemoryOplog, MemoryVerifier

@@ -19,7 +19,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.explain import Explained, Refused, refused
 from feedsvc.core.messages import TopicRequest, decode_topic_request
 from feedsvc.core.session import Principal
-from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.quota import Quota
 
 _NOT_ANSWERED = ("source_unavailable", "internal")

@@ -28,7 +28,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.stream_plan import StreamPlan
 from feedsvc.core.stream_token import StreamSealer
 from feedsvc.ports import Claims
-from feedsvc.runtime.client import ClientContext
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.lifecycle import Lifecycle
 from feedsvc.runtime.sse_client import SseClient
 

@@ -23,7 +23,8 @@ from feedsvc.adapters.web.transport_connection import TransportConnection
 from feedsvc.core.errors import Refusal
 from feedsvc.core.messages import SUBPROTOCOL
 from feedsvc.ports import Claims
-from feedsvc.runtime.client import Client, ClientContext
+from feedsvc.runtime.client import Client
+from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.lifecycle import Lifecycle
 
 _UNSUPPORTED_DATA = 1003
