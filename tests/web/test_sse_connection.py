@@ -238,3 +238,14 @@ async def test_a_goaway_says_when_to_reconnect_to_those_who_only_know_retry(star
     one.connection.write([encode(messages.Goaway(4_321))])
     await one.take()
     assert one.parser.retry_ms == 4_321
+
+
+async def test_who_was_told_to_wait_does_not_wait_again_after_the_close(started: list[Reading]) -> None:
+    one = reading(started)
+    one.start()
+    await one.take()
+    before = one.parser.retry_ms
+    one.connection.write([encode(messages.Goaway(24_000))])
+    one.connection.close(4200, "why")
+    await one.take()
+    assert one.parser.retry_ms == before

@@ -3,7 +3,8 @@
 Queue, bounds and writer are those of `AsgiConnection`; what has piled up leaves in one `send`. No library with a queue
 of its own stands between: a reader that stops fills the transport, then this queue up to its mark, and `writable` says
 so. The response begins with a block without data, whose `retry:` is the time of EventSource's reconnects. The end is
-an event `close` with code and action, where a WebSocket has its close frame.
+an event `close` with code and action, where a WebSocket has its close frame; its `retry:` is that of the beginning once
+more, since who was told to wait by a `goaway` has waited by then.
 """
 
 from __future__ import annotations
@@ -75,5 +76,5 @@ class EventStream(AsgiConnection):
     async def _finish(self, code: int, reason: str) -> None:
         action = close_action(code)
         frame = messages.encode(messages.Close(code, action, reason))
-        body = server_sent.block("close", frame, self._last_id(action))
+        body = server_sent.block("close", frame, self._last_id(action), self._retry_ms)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
