@@ -9,6 +9,7 @@ from feedsvc.core.errors import Refusal
 from feedsvc.core.tokens import source_id
 from feedsvc.ports import ChangeSource, Clock, SourceError
 from feedsvc.runtime.pulse import BEAT_S, Pulse
+from feedsvc.runtime.set_within import set_within
 from feedsvc.runtime.tail import Report
 
 ANSWER_WITHIN_S = 10.0
@@ -58,11 +59,7 @@ class Deployment:
             except Exception as error:
                 # Not only SourceError: this task must outlive a fault of the driver, or nobody could subscribe again.
                 self._note(f"{type(error).__name__}: {error}")
-            try:
-                async with asyncio.timeout(BEAT_S * (0.8 + 0.2 * self._random())):
-                    await closing.wait()
-            except TimeoutError:
-                continue
+            await set_within(closing, BEAT_S * (0.8 + 0.2 * self._random()))
 
     def _note(self, failure: str | None) -> None:
         """Log what changed: before anybody has subscribed no tail would say that MongoDB is away."""
@@ -74,12 +71,8 @@ class Deployment:
 
     async def ready(self) -> None:
         """Wait for the first answer. Raises `Refusal('source_unavailable')` where none comes in time."""
-        try:
-            # Not wait_for: that of Python 3.11 swallows the cancellation of a client that leaves just now.
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                await self.identified.wait()
-        except TimeoutError:
-            raise Refusal("source_unavailable", "MongoDB does not answer; try again later") from None
+        if not await set_within(self.identified, ANSWER_WITHIN_S):
+            raise Refusal("source_unavailable", "MongoDB does not answer; try again later")
 
     async def operation_time(self) -> int:
         """The deployment's current time. Raises `Refusal('source_unavailable')`."""

@@ -15,9 +15,10 @@ from feedsvc.core.placement import Placement
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
 from feedsvc.runtime.backoff import Backoff
+from feedsvc.runtime.catch_up_reader import CatchUpReader
 from feedsvc.runtime.catch_up_slots import CatchUpSlots
 from feedsvc.runtime.pulse import Pulse
-from feedsvc.runtime.tail import CatchUpReader, LiveReader, Readers
+from feedsvc.runtime.tail import LiveReader, Readers
 
 _LAG_KEPT_S = 0.1
 

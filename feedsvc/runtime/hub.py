@@ -37,6 +37,7 @@ from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
 from feedsvc.runtime.image_modes import ImageModes
 from feedsvc.runtime.oldest import oldest_position
+from feedsvc.runtime.set_within import set_within
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
 from feedsvc.runtime.tail_room import TailRoom
@@ -259,11 +260,8 @@ class Hub:
         )
 
     async def _opened(self, feed: Feed) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                await feed.opened.wait()
-        except TimeoutError:
-            raise Refusal("source_unavailable", "the change stream does not open; try again later") from None
+        if not await set_within(feed.opened, ANSWER_WITHIN_S):
+            raise Refusal("source_unavailable", "the change stream does not open; try again later")
 
     async def _place(self, topic: Topic, frame: Subscribe) -> Place:
         if frame.snapshot == "always":
@@ -364,10 +362,7 @@ class Hub:
                 self._note_stall(scope, feed, stalled)
                 if feed.idle_s(now) > self.limits.tail_linger_s:
                     self._end(scope)
-            try:
-                await asyncio.wait_for(self._closing.wait(), STALL_CHECK_S)
-            except TimeoutError:
-                continue
+            await set_within(self._closing, STALL_CHECK_S)
 
     def _note_stall(self, scope: TailScope, feed: Feed, stalled: bool) -> None:
         if stalled == (scope in self._stalled):

@@ -29,6 +29,7 @@ from feedsvc.core.changes import Namespace
 from feedsvc.core.errors import Refusal
 from feedsvc.ports import ChangeSource, Clock, CollectionInfo, SourceError, SourceUnavailable
 from feedsvc.runtime.pulse import BEAT_S
+from feedsvc.runtime.set_within import set_within
 from feedsvc.runtime.tail import Report
 
 IMAGES_FRESH_S = 10.0
@@ -157,11 +158,7 @@ class ImageModes:
             due = self._due()
             await asyncio.gather(*(self._ask_all(due, closing) for _ in range(AT_ONCE)))
             await self._tell()
-            try:
-                async with asyncio.timeout(WAIT_S):
-                    await self._wanted.wait()
-            except TimeoutError:
-                continue
+            await set_within(self._wanted, WAIT_S)
         await asyncio.gather(closed, *self._asking.values(), return_exceptions=True)
 
     async def _close(self, closing: asyncio.Event) -> None:

@@ -12,6 +12,7 @@ import asyncio
 
 from feedsvc.core.limits import Limits
 from feedsvc.runtime.client import Client
+from feedsvc.runtime.set_within import set_within
 
 _CLOSES_END_AT = 0.8
 """The part of the drain time in which clients are closed; the rest is for closing handshakes and the streams."""
@@ -77,7 +78,4 @@ class Lifecycle:
 
     async def _until(self, when: float) -> None:
         """Wait until a loop time or until no client is left."""
-        try:
-            await asyncio.wait_for(self._empty.wait(), max(0.0, when - asyncio.get_running_loop().time()))
-        except TimeoutError:
-            return
+        await set_within(self._empty, max(0.0, when - asyncio.get_running_loop().time()))

@@ -1,8 +1,9 @@
 """Readers: the tasks that keep the upstream streams of one scope open and feed them into its placement.
 
 One live reader per scope, opened at the current operation time and reopened from its head for ever; catch-up readers
-for positions that are older, a few at a time. A read is never cancelled (decision 13): a reader ends when `closing`
-is set and its bounded read has returned. Nothing here decides about positions; that is `core.placement`.
+(`catch_up_reader.py`) for positions that are older, a few at a time. A read is never cancelled (decision 13): a reader
+ends when `closing` is set and its bounded read has returned. Nothing here decides about positions; that is
+`core.placement`.
 
 What can fail, and what follows:
 
@@ -49,6 +50,7 @@ from feedsvc.ports import (
     Tracer,
 )
 from feedsvc.runtime.backoff import Backoff
+from feedsvc.runtime.set_within import set_within
 
 SLICE_S = 0.005
 """How long one step may hold the event loop before it lets others run."""
@@ -147,11 +149,7 @@ class Readers:
 
     async def pause(self, seconds: float) -> None:
         """Wait, but no longer than until closing."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.closing.wait()
-        except TimeoutError:
-            return
+        await set_within(self.closing, seconds)
 
     async def until_live(self) -> None:
         """Wait while the live tail fails: what fails it fails a catch-up tail too, which could not hand over."""
@@ -161,20 +159,11 @@ class Readers:
     async def wait_changed(self, seconds: float) -> bool:
         """Wait until the placement changed; False after `seconds` without a change."""
         self.changed.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self.changed.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await set_within(self.changed, seconds)
 
 
 def _is_gone(change: Change) -> bool:
     return change.operation in COLLECTION_GONE_OPERATIONS
-
-
-def _named(scope: TailScope, error: Exception) -> dict[str, object]:
-    return {"scope": scope, "error": f"{type(error).__name__}: {error}"}
 
 
 class Doubt:
@@ -275,124 +264,3 @@ class LiveReader:
         self.health.error = name
         self._readers.live_failed_until = math.inf
         self._readers.metrics.count("tail_errors", kind=type(error).__name__)
-
-
-class CatchUpReader:
-    """Serves one catch-up tail from `start` until nobody is left on it.
-
-    `opened` is called once the stream is open and those it can serve have joined. A reader whose stream fails does not
-    try again: it would keep a slot and a log while it waits, and other topics would wait for a fault of this one.
-    """
-
-    def __init__(
-        self,
-        readers: Readers,
-        start: Position,
-        backoff: Backoff,
-        opened: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._readers = readers
-        self._start = start
-        self._opened = opened
-        self._tail: Tail | None = None
-        self._backoff = backoff
-        self._doubt = Doubt()
-
-    async def run(self) -> None:
-        readers = self._readers
-        while not readers.closing.is_set():
-            try:
-                with readers.tracer.span("feedsvc.catch_up", level=readers.scope.level):
-                    if await self._read_on():
-                        return
-            except PositionLost as error:
-                # Not counted: it costs as many opens as there are dead positions, and others must not wait for them.
-                await self._give_up(error)
-                return
-            except EventUnavailable as error:
-                if self._doubt.is_new(error, self._start if self._tail is None else self._tail.head):
-                    readers.report("catch_up.failed", _named(readers.scope, error))
-                    await readers.pause(self._backoff.after(error, readers.clock.monotonic()))
-                    continue
-                self._backoff.given_up(error)
-                await self._give_up(error)
-                return
-            except SourceError as error:
-                readers.report("catch_up.failed", _named(readers.scope, error))
-                if self._tail is not None:
-                    async with readers.lock:
-                        readers.placement.catch_up_failed(self._tail)
-                await readers.pause(self._backoff.given_up(error))
-                return
-            except Exception as error:
-                readers.report("catch_up.broken", _named(readers.scope, error))
-                self._backoff.given_up(error)
-                await self._give_up(error)
-                return
-
-    async def _read_on(self) -> bool:
-        """Open and read until nobody is left (True) or the stream ended behind an invalidate (False: open again)."""
-        readers, placement = self._readers, self._readers.placement
-        if self._tail is not None:
-            self._start = self._tail.head
-        stream = await readers.source.open(readers.scope, self._start)
-        opened, answered = readers.clock.monotonic(), False
-        readers.metrics.count("catch_ups_opened", level=readers.scope.level)
-        try:
-            if self._tail is None:
-                async with readers.lock:
-                    self._tail = placement.catch_up_opened(self._start)
-                self._opened()
-            tail = self._tail
-            while not readers.closing.is_set():
-                if placement.close_catch_up(tail):
-                    if answered:
-                        self._backoff.reset()
-                    return True
-                if placement.is_full(tail):
-                    await self._wait_for_room(tail)
-                    continue
-                batch = await readers.read(stream)
-                answered = True
-                self._backoff.healthy(opened, readers.clock.monotonic())
-                await readers.step(tail, batch)
-                if batch.ended:
-                    return False
-            return True
-        finally:
-            await stream.close()
-
-    async def _wait_for_room(self, tail: Tail) -> None:
-        """Stop reading until the slowest reader moved; who does not move for too long is closed as slow."""
-        readers = self._readers
-        before, deadline = tail.slowest_cursor(), readers.clock.monotonic() + readers.slow_after_s
-        while readers.placement.is_full(tail) and not readers.closing.is_set():
-            left_s = deadline - readers.clock.monotonic()
-            if left_s <= 0:
-                for subscription in readers.placement.holding_up(tail):
-                    subscription.outlet.too_slow(subscription)
-                return
-            await readers.wait_changed(min(left_s, 1.0))
-            if tail.slowest_cursor() != before:
-                return
-
-    async def _give_up(self, error: Exception) -> None:
-        reason = "token_expired" if isinstance(error, PositionLost) else "event_unavailable"
-        history = isinstance(error, PositionLost) and error.history
-        readers = self._readers
-        readers.metrics.count("catch_up_tails_lost", reason=reason)
-        async with readers.lock:
-            readers.placement.catch_up_lost(self._start, self._tail, reason, history=history)
-        if history:
-            await self._give_up_older(reason)
-
-    async def _give_up_older(self, reason: str) -> None:
-        """All that the oplog does not reach any more is lost, or each position would cost an open to find that out."""
-        readers = self._readers
-        try:
-            window = await readers.source.oplog_window()
-        except SourceError:
-            return
-        if window is not None:
-            async with readers.lock:
-                readers.placement.catch_up_lost(boundary(window.first - 1), None, reason, history=True)
