@@ -24,7 +24,7 @@ from feedsvc.ports import AuthError, Claims, Connection
 from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.clocked_client import ClockedClient
 from feedsvc.runtime.held import Held
-from feedsvc.runtime.hub import Place
+from feedsvc.runtime.requests import Place
 
 
 class Client(ClockedClient):
@@ -254,7 +254,7 @@ class Client(ClockedClient):
             return
         for held in list(self._held.values()):
             try:
-                now = self.hub.topic_now(principal, held.request.topic, held.topic)
+                now = self.hub.requests.topic_now(principal, held.request.topic, held.topic)
             except Refusal:
                 self._drop(held)
                 self.send(messages.Unsubscribed(held.topic.topic_id, "forbidden", resubscribe=False))

@@ -1,4 +1,4 @@
-"""The hub: which topics exist, which feed serves them, and how a request becomes a subscription.
+"""The hub: which feed serves a topic, and from when to when; what a request asks for is in `requests.py`.
 
 One feed per tail scope (a collection, a database, or the deployment), however many topics and clients hang on it.
 """
@@ -9,27 +9,24 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import UNSET
 
-from feedsvc.core.changes import DATA_OPERATIONS, Namespace, ScopeLevel, TailScope
+from feedsvc.core.changes import ScopeLevel, TailScope
 from feedsvc.core.errors import Refusal
-from feedsvc.core.explain import Explained, explained
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
 from feedsvc.core.matcher import Matcher
-from feedsvc.core.messages import SnapshotMode, Subscribe, TopicRequest
+from feedsvc.core.messages import Subscribe
 from feedsvc.core.placement import Placement
 from feedsvc.core.places import PlacementLimits
-from feedsvc.core.policy import Grant, Policy
-from feedsvc.core.positions import Position, boundary
+from feedsvc.core.policy import Policy
+from feedsvc.core.positions import Position
 from feedsvc.core.session import Principal
 from feedsvc.core.status import OldestPosition
 from feedsvc.core.subscription import Outlet, Subscription
-from feedsvc.core.tokens import TokenInvalidError, TokenSealer
-from feedsvc.core.topics import Topic, effective_topic
+from feedsvc.core.tokens import TokenSealer
+from feedsvc.core.topics import Topic
 from feedsvc.ports import NO_TRACER, ChangeSource, Clock, DocumentSource, Metrics, Tracer
 from feedsvc.runtime.admission import Admission
 from feedsvc.runtime.catch_up_slots import CatchUpSlots
@@ -37,21 +34,13 @@ from feedsvc.runtime.deployment import ANSWER_WITHIN_S, Deployment
 from feedsvc.runtime.feed import Feed
 from feedsvc.runtime.image_modes import ImageModes
 from feedsvc.runtime.oldest import oldest_position
+from feedsvc.runtime.requests import Place, Requests
 from feedsvc.runtime.set_within import set_within
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.runtime.tail import Readers, Report
 from feedsvc.runtime.tail_room import TailRoom
 
 STALL_CHECK_S = 0.25
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a subscription begins: `at` None means now; `lost` is a resync reason that is known already."""
-
-    topic: Topic
-    at: Position | None = None
-    lost: str | None = None
-    snapshot: SnapshotMode = "never"
 
 
 class Listener(Outlet, Protocol):
@@ -102,6 +91,8 @@ class Hub:
             documents, settings.limits, settings.encode_json, clock, metrics, report, tracer
         )
         self.image_modes = ImageModes(source, clock, report)
+        self._sealer = TokenSealer(settings.token_keys)
+        self.requests = Requests(settings.policy, self.deployment, self.image_modes, self._sealer)
         self.feeds: dict[TailScope, Feed] = {}
         self._room = TailRoom(settings.limits, self.feeds)
         self._settings = settings
@@ -110,14 +101,11 @@ class Hub:
         self._metrics = metrics
         self._report = report
         self._tracer = tracer
-        self._sealer = TokenSealer(settings.token_keys)
         self._slots = CatchUpSlots(settings.limits.catch_up_tails, shared=settings.level != "deployment")
         self._closing = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
         self._stalled: dict[TailScope, float] = {}
-        self._topics: WeakValueDictionary[bytes, Topic] = WeakValueDictionary()
-        """By canonical form: subscriptions of equal topics share one object, which may be large."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -134,38 +122,14 @@ class Hub:
         await asyncio.gather(*(feed.close() for feed in self.feeds.values()), *self._tasks, *self._ending)
         self.feeds.clear()
 
-    # -- from a request to a subscription -----------------------------------------------------------------
+    # -- subscriptions ------------------------------------------------------------------------------------
 
     async def resolve(self, principal: Principal, frame: Subscribe) -> Place:
-        """The topic and the beginning that a `subscribe` asks for. Raises `Refusal`."""
-        topic = await self._effective(principal, frame.topic)
-        if frame.snapshot != "never":
-            _check_snapshot(topic)
-        place = await self._place(topic, frame)
+        """What `Requests.place` says, once the feed that serves it is open. Raises `Refusal`."""
+        place = await self.requests.place(principal, frame)
         # Last: what is refused opens no tail, of which there are few for all tenants.
-        await self._opened(self._feed(topic))
+        await self._opened(self._feed(place.topic))
         return place
-
-    async def explain(self, principal: Principal, request: TopicRequest) -> Explained:
-        """What a `subscribe` with this topic would get; no feed is opened for it. Raises `Refusal`."""
-        topic = await self._effective(principal, request)
-        try:
-            _check_snapshot(topic)
-        except Refusal as refusal:
-            return explained(topic, request, refusal)
-        return explained(topic, request, None)
-
-    async def _effective(self, principal: Principal, request: TopicRequest) -> Topic:
-        """The topic that a request asks for, with the images that its collection has now. Raises `Refusal`."""
-        await self.deployment.ready()
-        grant = self._grant(principal, request)
-        images = await self.image_modes.images(Namespace(grant.database, grant.collection))
-        topic = effective_topic(grant, request, images=images)
-        return self._topics.setdefault(topic.canonical, topic)
-
-    def topic_now(self, principal: Principal, request: TopicRequest, held: Topic) -> Topic:
-        """The topic that a held subscription would be under these claims. Raises `Refusal`."""
-        return effective_topic(self._grant(principal, request), request, images=held.exact)
 
     def attach(self, place: Place, outlet: Listener) -> Subscription:
         """Begin. The outlet hears of it at once or later. Raises `Refusal('topic_limit')`."""
@@ -249,46 +213,9 @@ class Hub:
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _grant(self, principal: Principal, request: TopicRequest) -> Grant:
-        return self.policy.grant(
-            principal.tenant,
-            principal.subject,
-            principal.scopes,
-            principal.claims,
-            None if request.database is UNSET else request.database,
-            request.collection,
-        )
-
     async def _opened(self, feed: Feed) -> None:
         if not await set_within(feed.opened, ANSWER_WITHIN_S):
             raise Refusal("source_unavailable", "the change stream does not open; try again later")
-
-    async def _place(self, topic: Topic, frame: Subscribe) -> Place:
-        if frame.snapshot == "always":
-            return Place(topic, snapshot="always")
-        place = await self._position(topic, frame)
-        return msgspec.structs.replace(place, snapshot=frame.snapshot)
-
-    async def _position(self, topic: Topic, frame: Subscribe) -> Place:
-        if frame.start_at_operation_time is not UNSET:
-            return await self._at_time(topic, frame.start_at_operation_time.cluster_time)
-        return Place(topic) if frame.resume_token is None else self._after(topic, frame.resume_token)
-
-    async def _at_time(self, topic: Topic, cluster_time: int) -> Place:
-        if cluster_time > await self.deployment.operation_time():
-            raise Refusal("bad_request", "startAtOperationTime is ahead of the cluster's time")
-        return Place(topic, boundary(cluster_time))
-
-    def _after(self, topic: Topic, resume_token: str) -> Place:
-        try:
-            opened = self._sealer.open(topic.tenant, resume_token)
-        except TokenInvalidError:
-            raise Refusal("token_invalid", "the resume token does not open; drop it and start anew") from None
-        if opened.binding != topic.binding:
-            return Place(topic, lost="topic_changed")
-        if opened.source != self.deployment.source:
-            return Place(topic, lost="source_changed")
-        return Place(topic, opened.position)
 
     def _scope(self, topic: Topic) -> TailScope:
         level, namespace = self._settings.level, topic.namespace
@@ -384,18 +311,6 @@ class Hub:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         self._report("tail.closed", {"scope": scope})
-
-
-def _check_snapshot(topic: Topic) -> None:
-    """A snapshot and what follows it must be able to say of each document that it is there, changed or gone."""
-    if topic.operations != set(DATA_OPERATIONS):
-        raise Refusal("snapshot_unavailable", "a snapshot needs all operations: leave topic.operations out")
-    if not topic.deletes:
-        raise Refusal(
-            "snapshot_unavailable",
-            f"collection {topic.namespace.collection}: deletes cannot be told without "
-            "changeStreamPreAndPostImages, so no snapshot can be kept; enable them, or fetch the state yourself",
-        )
 
 
 def _topic(subscription: Subscription) -> Topic:

@@ -20,7 +20,7 @@ from feedsvc.core.topics import Topic
 from feedsvc.ports import Claims
 from feedsvc.runtime.client import Client
 from feedsvc.runtime.held import Held
-from feedsvc.runtime.hub import Place
+from feedsvc.runtime.requests import Place
 
 Resume = Callable[[Subscribe, Topic], str | None]
 """The resume token for a request that has none, now that its topic is known."""

@@ -250,13 +250,13 @@ async def test_the_same_claims_once_more_cost_nothing(monkeypatch: pytest.Monkey
         peer = await world.signed_in()
         await peer.subscribed()
         asked: list[object] = []
-        topic_now = world.hub.topic_now
+        topic_now = world.hub.requests.topic_now
 
         def counted(*args: Any) -> Any:
             asked.append(args)
             return topic_now(*args)
 
-        monkeypatch.setattr(world.hub, "topic_now", counted)
+        monkeypatch.setattr(world.hub.requests, "topic_now", counted)
         for jwt, expected in (("alice-later", 1), ("alice", 1), ("alice-of-b", 2), ("alice-later", 3)):
             peer.say("auth", jwt=jwt)
             await peer.frame("authenticated")
@@ -272,7 +272,7 @@ async def test_rights_that_cannot_be_applied_close(monkeypatch: pytest.MonkeyPat
         def fault(*args: object) -> None:
             raise RuntimeError("a fault")
 
-        monkeypatch.setattr(world.hub, "topic_now", fault)
+        monkeypatch.setattr(world.hub.requests, "topic_now", fault)
         peer.say("auth", jwt="alice-later")
         assert await peer.close() == (4203, "internal")
         assert world.subscriptions() == 0

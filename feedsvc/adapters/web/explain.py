@@ -55,7 +55,7 @@ class ExplainEndpoint:
 
     async def _answer(self, principal: Principal, topic: TopicRequest) -> Explained | Refused:
         try:
-            return await self._context.hub.explain(principal, topic)
+            return await self._context.hub.requests.explain(principal, topic)
         except Refusal as refusal:
             if refusal.code in _NOT_ANSWERED:
                 raise
