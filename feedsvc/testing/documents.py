@@ -8,7 +8,6 @@ dropped or renamed ends the scan with an error. The first read waits until the s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from feedsvc.core.filters.compile import compile_filter
 from feedsvc.core.filters.parse import FilterError, parse_filter
 from feedsvc.ports import SourceError, SourceRefused, SourceUnavailable
 from feedsvc.testing.oplog import MemoryOplog
+from feedsvc.testing.polled import Polled
 
 _BEFORE_ALL = -1
 
@@ -35,8 +35,8 @@ class View(Protocol):
     def take_cursor_fault(self) -> SourceError | None: ...
 
 
-class MemoryCursor:
-    """`poll()` is `read()` without the wait; `closed` is called once, by the first close."""
+class MemoryCursor(Polled[Sequence[Document]]):
+    """`closed` is called once, by the first close."""
 
     def __init__(
         self, source: View, namespace: Namespace, query: Document, after: int, closed: Callable[[], None]
@@ -45,53 +45,25 @@ class MemoryCursor:
             self._matches = compile_filter(parse_filter(dict(query)))
         except FilterError as error:
             raise SourceRefused(f"the query cannot be run: {error}", 2) from None
+        super().__init__(source.oplog, "cursor")
         self._source = source
         self._namespace = namespace
         self._after = after
         self._behind = _BEFORE_ALL
         self._ends: int | None = None  # how many collections of this name had ended when the scan began
-        self._error: SourceError | None = None
-        self._closed: Callable[[], None] | None = closed
-        self._waiter: asyncio.Future[None] | None = None
-        self._stop_listening = source.oplog.listen(self._wake)
+        self._when_closed = closed
 
     async def read(self) -> Sequence[Document]:
         while (documents := self.poll()) is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._until_more()
         return documents
 
-    def poll(self) -> Sequence[Document] | None:
-        """What a read would return now, or None where it would wait."""
-        try:
-            return self._poll()
-        except SourceError as error:
-            self._error = error
-            raise
-
-    async def close(self) -> None:
-        self.close_now()
-
     def close_now(self) -> None:
-        """`close` without a loop."""
-        if self._closed is not None:
-            closed, self._closed = self._closed, None
-            closed()
-        self._stop_listening()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if not self._closed:
+            self._when_closed()
+        super().close_now()
 
     def _poll(self) -> Sequence[Document] | None:
-        if self._closed is None:
-            raise SourceUnavailable("the cursor is closed")
-        if self._error is not None:
-            raise self._error
         fault = self._source.take_cursor_fault()
         if fault is not None:
             raise fault

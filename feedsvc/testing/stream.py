@@ -6,7 +6,6 @@ is lost only once something of a later cluster time is visible.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,9 +19,10 @@ from feedsvc.core.changes import (
     position_kind,
 )
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
-from feedsvc.ports import Batch, PositionLost, SourceError, SourceUnavailable
+from feedsvc.ports import Batch, PositionLost, SourceError
 from feedsvc.testing.entries import Entry
 from feedsvc.testing.oplog import BOUNDARY_TOKEN, EVENT_TOKEN, INVALIDATE_TOKEN, MemoryOplog
+from feedsvc.testing.polled import Polled
 
 
 class View(Protocol):
@@ -39,10 +39,11 @@ class View(Protocol):
     def take_read_fault(self) -> SourceError | None: ...
 
 
-class MemoryStream:
-    """`poll()` is `read()` without the wait."""
+class MemoryStream(Polled[Batch]):
+    """A read that waits does so once: it may return an empty batch."""
 
     def __init__(self, source: View, scope: TailScope, position: Position) -> None:
+        super().__init__(source.oplog, "stream")
         self._source = source
         self._oplog = source.oplog
         self._scope = scope
@@ -52,48 +53,15 @@ class MemoryStream:
         # A boundary must be past this: it sorts before the records of its time, and never goes back.
         self._reached = position.cluster_time - 1 if position.is_boundary else position.cluster_time
         self._ended = False
-        self._closed = False
-        self._error: SourceError | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._stop_listening = self._oplog.listen(self._wake)
 
     async def read(self) -> Batch:
         batch = self.poll()
         if batch is not None:
             return batch
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        await self._until_more()
         return self.poll() or Batch([])
 
-    def poll(self) -> Batch | None:
-        """The batch that a read would return now, or None where it would wait."""
-        try:
-            return self._poll()
-        except SourceError as error:
-            self._error = error
-            raise
-
-    async def close(self) -> None:
-        self.close_now()
-
-    def close_now(self) -> None:
-        """`close` without a loop."""
-        self._closed = True
-        self._stop_listening()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     def _poll(self) -> Batch | None:
-        if self._closed:
-            raise SourceUnavailable("the stream is closed")
-        if self._error is not None:
-            raise self._error
         fault = self._source.take_read_fault()
         if fault is not None:
             raise fault
