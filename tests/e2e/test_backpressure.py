@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import struct
 import sys
 from typing import Any
@@ -27,6 +26,7 @@ from tests.e2e.test_slow_readers import (
     rss_bytes,
     stop,
 )
+from tests.support.narrow_socket import narrow_socket
 from tests.support.service import Client, Service, client_of, make_jwt
 
 WITHOUT_TRANSPORT = """
@@ -165,11 +165,7 @@ async def test_pongs_do_not_pile_up_for_a_peer_that_does_not_read(
 ) -> None:
     """Pings are answered by the protocol itself, so no bound on owed answers counts them."""
     payload = b"x" * 120
-    narrow = socket.socket()
-    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
-    narrow.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", served.port))
+    narrow = await narrow_socket(served.port, narrow_segments=True)
     reader, writer = await asyncio.open_connection(sock=narrow)
     asking = RawClient(reader, writer)
     asking.upgrade(make_jwt(fresh_database), served.port)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.e2e.conftest import Documents, StartService
+from tests.support.narrow_socket import narrow_socket
 from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Service, client_of, make_jwt
 from tests.support.sse import refused, sse_url, stream_of
 
@@ -121,10 +121,7 @@ async def client_resumed(service: Service, tenant: str, token: str) -> list[Any]
 async def test_a_client_that_stops_reading_is_closed_and_resumes_without_loss_while_another_gets_everything(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
-    narrow = socket.socket()
-    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    narrow.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", service.port))
+    narrow = await narrow_socket(service.port)
     headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
     async with (
         client_of(service, fresh_database) as fast,

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -31,6 +30,7 @@ from tests.support.engine import Engine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.frames import received
 from tests.support.key_server import IssuerKey, KeyServer
+from tests.support.narrow_socket import narrow_socket
 from tests.support.proxy import EngineProxy
 from tests.support.service import (
     JWT_SECRET,
@@ -95,10 +95,7 @@ async def test_a_stalled_reader_is_aborted_two_seconds_after_the_close(
     service: Service, database: Documents, fresh_database: str
 ) -> None:
     """Nobody will ever take the close frame; the socket goes all the same."""
-    narrow = socket.socket()
-    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    narrow.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", service.port))
+    narrow = await narrow_socket(service.port)
     headers = {"Authorization": f"Bearer {make_jwt(fresh_database)}"}
     async with connect(
         service.url,

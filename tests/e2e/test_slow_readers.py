@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from websockets.asyncio.client import connect
 
 from tests.e2e.conftest import Documents, StartService, seed
 from tests.support.engine import Engine
+from tests.support.narrow_socket import narrow_socket
 from tests.support.proxy import EngineProxy
 from tests.support.service import Client, Frame, Service, client_of, make_jwt, token_key
 
@@ -42,11 +42,7 @@ def proxy(engine: Engine) -> Iterator[EngineProxy]:
 @contextlib.asynccontextmanager
 async def narrow_client(service: Service, tenant: str) -> AsyncIterator[Client]:
     """A client that a little fills up once it stops (`stop`), and that never asks whether the server is there."""
-    narrow = socket.socket()
-    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
-    narrow.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", service.port))
+    narrow = await narrow_socket(service.port, narrow_segments=True)
     async with connect(
         service.url,
         sock=narrow,
