@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 
 from tests.e2e.conftest import StartService
 from tests.support.engine import Engine
-from tests.support.service import Client, client_of
+from tests.support.service import Client, Service, client_of
 
 Documents = Collection[dict[str, Any]]
 
@@ -23,13 +23,11 @@ def orders(mongodb_uri: str, fresh_database: str) -> Any:
         yield client[fresh_database]["orders"]
 
 
-@pytest.mark.parametrize("restart", [False, True], ids=["running through", "killed and restarted"])
-async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
-    start_service: StartService, orders: Documents, fresh_database: str, restart: bool
-) -> None:
-    service = start_service()
+async def gets_exactly_what_it_missed(service: Service, orders: Documents, *, restart: bool) -> None:
+    """A client leaves, the collection changes, and it comes back; meanwhile the service may be killed and restarted."""
+    tenant = orders.database.name
     wanted: dict[str, Any] = {"operations": ["insert", "update"]}
-    async with client_of(service, fresh_database) as client:
+    async with client_of(service, tenant) as client:
         topic = (await client.subscribe("orders", **wanted))["topic"]
         orders.insert_many([{"_id": 1, "total": 10}, {"_id": 2, "total": 20}])
         first = await client.events(2)
@@ -45,7 +43,7 @@ async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
     orders.delete_one({"_id": 2})
     if restart:
         service.start()
-    async with client_of(service, fresh_database) as client:
+    async with client_of(service, tenant) as client:
         subscribed = await client.subscribe("orders", resumeAfter=token, expect="", **wanted)
         assert (subscribed["resumed"], subscribed["token"], subscribed["topic"]) == (True, token, topic)
         await client.until("live")
@@ -55,6 +53,13 @@ async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
         ] == [("insert", 3, {"_id": 3, "total": 30}), ("update", 1, {"_id": 1, "total": 11})]
         orders.insert_one({"_id": 4})
         assert (await client.events(1))[0]["documentKey"] == {"_id": 4}
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running through", "killed and restarted"])
+async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
+    start_service: StartService, orders: Documents, restart: bool
+) -> None:
+    await gets_exactly_what_it_missed(start_service(), orders, restart=restart)
 
 
 async def test_a_token_that_the_oplog_no_longer_reaches_gets_resync_and_a_new_token_that_resumes(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Documents, StartService
+from tests.e2e.test_main_job import gets_exactly_what_it_missed
 from tests.support.service import client_of
 
 
@@ -16,32 +16,8 @@ async def test_a_client_that_comes_back_gets_exactly_what_it_missed(
     start_service: StartService, database: Documents, restart: bool
 ) -> None:
     """Must show 1 of issue 1."""
-    orders = database["orders"]
     service = start_service(mongo_driver="motor")
-    wanted: dict[str, Any] = {"operations": ["insert", "update"]}
-    async with client_of(service, database.name) as client:
-        topic = (await client.subscribe("orders", **wanted))["topic"]
-        orders.insert_many([{"_id": 1, "total": 10}, {"_id": 2, "total": 20}])
-        assert [event["documentKey"]["_id"] for event in await client.events(2)] == [1, 2]
-        token = client.tokens[topic]
-    if restart:
-        service.kill()
-    orders.insert_one({"_id": 3, "total": 30})
-    orders.update_one({"_id": 1}, {"$set": {"total": 11}})
-    orders.delete_one({"_id": 2})
-    if restart:
-        service.start()
-    async with client_of(service, database.name) as client:
-        subscribed = await client.subscribe("orders", resumeAfter=token, expect="", **wanted)
-        assert (subscribed["resumed"], subscribed["token"], subscribed["topic"]) == (True, token, topic)
-        await client.until("live")
-        events = [frame["event"] for frame in client.seen if frame["type"] == "event"]
-        assert [(event["operationType"], event["fullDocument"]) for event in events] == [
-            ("insert", {"_id": 3, "total": 30}),
-            ("update", {"_id": 1, "total": 11}),
-        ]
-        orders.insert_one({"_id": 4})
-        assert (await client.events(1))[0]["documentKey"] == {"_id": 4}
+    await gets_exactly_what_it_missed(service, database["orders"], restart=restart)
 
 
 async def test_a_token_of_one_driver_resumes_with_the_other(
