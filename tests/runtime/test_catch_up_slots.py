@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+import pytest
+
+from feedsvc.core.limits import Limits
 from feedsvc.runtime.catch_up_slots import CatchUpSlots
+from tests.runtime.world import running
 
 
 async def settle() -> None:
@@ -76,3 +81,16 @@ async def test_where_no_other_tenant_can_come_all_slots_are_taken() -> None:
     assert not third.done()
     slots.release("")
     await asyncio.wait_for(third, 1)
+
+
+@pytest.mark.parametrize(("level", "at_once"), [("deployment", 3), ("database", 2), ("collection", 2)])
+async def test_the_scope_says_whether_others_may_come(level: str, at_once: int) -> None:
+    """Of three slots one tenant leaves one where tails are per database or collection."""
+    async with running(msgspec.structs.replace(Limits(), catch_up_tails=3), level=level) as world:
+        slots = world.hub._slots
+        tasks = [asyncio.create_task(slots.acquire("a")) for _ in range(3)]
+        await settle()
+        assert sum(task.done() for task in tasks) == at_once
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
