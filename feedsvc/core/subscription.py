@@ -27,7 +27,7 @@ class TopicKey(Protocol):
 
 
 class Place(enum.Enum):
-    """Where a subscription stands; the transitions are in `placement.py`."""
+    """Where a subscription stands; the transitions are in `places.py`."""
 
     PENDING = "pending"
     """The live tail has not been opened yet."""
