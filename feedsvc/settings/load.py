@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -101,6 +101,15 @@ class _Notes:
 
     def whole(self, part: Part) -> bool:
         return all(other != part for other, _ in self.problems)
+
+
+class Looks(TypedDict, total=False):
+    """How the machine around an environment is looked at: the keyword arguments of `read_settings`."""
+
+    read_file: ReadFile
+    key_problems: KeyProblems | None
+    uri_problems: UriProblems | None
+    is_installed: IsInstalled
 
 
 def read_settings(
@@ -196,41 +205,15 @@ def _tail_scope(environment: Environment, policy: Policy | None) -> ScopeLevel:
     return scope
 
 
-def load_settings(
-    environ: Mapping[str, str],
-    *,
-    read_file: ReadFile = read_limited,
-    key_problems: KeyProblems | None = None,
-    uri_problems: UriProblems | None = None,
-    is_installed: IsInstalled = is_installed,
-) -> Settings:
+def load_settings(environ: Mapping[str, str], **looks: Unpack[Looks]) -> Settings:
     """The settings of an environment. Raises `SettingsError`. Arguments as for `read_settings`."""
-    reading = read_settings(
-        environ,
-        read_file=read_file,
-        key_problems=key_problems,
-        uri_problems=uri_problems,
-        is_installed=is_installed,
-    )
+    reading = read_settings(environ, **looks)
     if reading.settings is None:
         raise SettingsError([text for _, text in reading.problems], [text for _, text in reading.warnings])
     return reading.settings
 
 
-def check_report(
-    environ: Mapping[str, str],
-    *,
-    read_file: ReadFile = read_limited,
-    key_problems: KeyProblems | None = None,
-    uri_problems: UriProblems | None = None,
-    is_installed: IsInstalled = is_installed,
-) -> tuple[list[str], list[str]]:
+def check_report(environ: Mapping[str, str], **looks: Unpack[Looks]) -> tuple[list[str], list[str]]:
     """(problems, warnings) of a configuration, for `feedsvc check`. Arguments as for `read_settings`."""
-    reading = read_settings(
-        environ,
-        read_file=read_file,
-        key_problems=key_problems,
-        uri_problems=uri_problems,
-        is_installed=is_installed,
-    )
+    reading = read_settings(environ, **looks)
     return [text for _, text in reading.problems], [text for _, text in reading.warnings]
