@@ -14,7 +14,7 @@ import pytest
 from bson import Decimal128, Int64, ObjectId
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.dbref import DBRef
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pymongo import MongoClient
 from pymongo.collection import Collection
@@ -276,6 +276,12 @@ def _hidden(fields: dict[str, Any], path: tuple[str, ...]) -> bool:
     return listed is (0 in fields.values())
 
 
+def _topmost(updated: dict[str, Any]) -> dict[str, Any]:
+    """Of a path and one above it MongoDB names one."""
+    below = {path for path in updated for above in updated if path.startswith(f"{above}.")}
+    return {path: value for path, value in updated.items() if path not in below}
+
+
 @given(DOCUMENTS, projections(), projections())
 def test_no_hidden_leaf_is_shown(
     document: dict[str, Any], policy: dict[str, Any], client: dict[str, Any]
@@ -290,9 +296,11 @@ def test_no_hidden_leaf_is_shown(
         assert (leaf in shown) is not hidden, (path, leaf)
 
 
+# Half of the random deltas are ambiguous, and tried in vain; 60 that are not are run all the same.
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(
     DOCUMENTS,
-    st.dictionaries(PATHS, VALUES, min_size=1, max_size=3),
+    st.dictionaries(PATHS, VALUES, min_size=1, max_size=3).map(_topmost),
     st.lists(PATHS, max_size=2),
     projections(),
     projections(),
@@ -309,9 +317,6 @@ def test_no_hidden_leaf_in_updates(
     with_names: bool,
 ) -> None:
     """Whatever help there is, a value of a description is shown only where the after-image shows it."""
-    assume(
-        not any(path.startswith(f"{above}.") for path in updated for above in updated)
-    )  # MongoDB names one of them
     numbers = iter(range(1000, 9999))
     before = _numbered(document, iter(range(10_000, 99_999)))
     update = description(_numbered(updated, numbers), removed)
