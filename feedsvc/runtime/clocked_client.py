@@ -107,9 +107,10 @@ class ClockedClient(ABC):
 
     def _checkpoint(self) -> bytes | None:
         self._collecting = {}
-        for held in list(self._held.values()):
-            if held.subscription is not None:
-                self.hub.feed(held.topic).placement.checkpoint(held.subscription, held.checkpoint)
+        for held in tuple(self._held.values()):
+            subscription = held.subscription
+            if subscription is not None:
+                self.hub.feed(held.topic).placement.checkpoint(subscription, held.checkpoint)
         tokens, self._collecting = self._collecting, None
         return self._context.beats.checkpoint(tokens) if tokens else None
 

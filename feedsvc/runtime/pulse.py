@@ -19,8 +19,10 @@ from feedsvc.ports import ChangeSource, Clock, OplogWindow, SourceError
 BEAT_S = 1.0
 ANSWER_WITHIN_S = 2.0
 WINDOW_EVERY_S = 30.0
+WINDOW_AGAIN_S = 2.0
+"""Where time moves on: a frozen point is told by entries that are older than some seconds anyway."""
 FIRST_AGE_S = 10.0
-"""The window need not be known to the second; the newest entry must be."""
+"""The window need not be known to the second."""
 
 SETTLES_S = 5.0
 """A healthy idle tail is past an entry sooner: one await, and up to three more where idle progress is confirmed."""
@@ -59,7 +61,8 @@ class Pulse:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             time = await self._source.operation_time()
         self.answered_at = asked
-        if time != self._time or asked - self._window_at >= WINDOW_EVERY_S:
+        again_s = WINDOW_EVERY_S if time == self._time else WINDOW_AGAIN_S if self.window else 0.0
+        if asked - self._window_at >= again_s:
             try:
                 async with asyncio.timeout(ANSWER_WITHIN_S):
                     self.window = await self._source.oplog_window(first_age_s=FIRST_AGE_S)

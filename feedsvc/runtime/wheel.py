@@ -31,11 +31,9 @@ class Wheel:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._slots: dict[int, dict[Due, None]] = {}
-
-    def now(self) -> float:
+        self.now = clock.monotonic
         """Monotonic seconds."""
-        return self._clock.monotonic()
+        self._slots: dict[int, dict[Due, None]] = {}
 
     def set(self, owner: Due, when: float) -> int:
         """`when`: monotonic seconds; never called before that, whatever the loop's timers do."""

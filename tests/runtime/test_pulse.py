@@ -8,7 +8,7 @@ import pytest
 
 from feedsvc.ports import OplogWindow, SourceRefused, SourceUnavailable
 from feedsvc.runtime import pulse as pulse_module
-from feedsvc.runtime.pulse import SETTLES_S, SETTLES_WITHOUT_OPLOG_S, WINDOW_EVERY_S, Pulse
+from feedsvc.runtime.pulse import SETTLES_S, SETTLES_WITHOUT_OPLOG_S, WINDOW_AGAIN_S, WINDOW_EVERY_S, Pulse
 from feedsvc.testing import ManualClock, MemoryOplog, MemorySource
 
 
@@ -85,6 +85,9 @@ async def test_the_oplog_is_asked_when_time_moved_and_now_and_then() -> None:
         await pulse.beat()
     assert source.windows == 1
     source.oplog.tick()
+    await pulse.beat()
+    assert source.windows == 1
+    clock.advance(WINDOW_AGAIN_S)
     await pulse.beat()
     assert source.windows == 2
     clock.advance(WINDOW_EVERY_S)

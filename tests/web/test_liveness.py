@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from websockets.frames import Frame
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
 
-from feedsvc.adapters.web.liveness import PING, Liveness
+from feedsvc.adapters.web.liveness import EMPTY_PONG, PING, Liveness, is_between_frames
 from feedsvc.runtime.wheel import Wheel
 from feedsvc.testing import ManualClock
 
@@ -69,3 +72,19 @@ async def test_stopped_it_asks_nothing(rig: Rig) -> None:
     rig.liveness.stop()
     rig.liveness.stop()
     assert not rig.written
+
+
+@pytest.mark.parametrize("sent_bytes", range(1, 9))
+def test_the_beginning_of_a_frame_is_told_from_the_middle_of_one(sent_bytes: int) -> None:
+    """Also where a header has come and its payload has not: it may look like a pong."""
+    protocol = ServerProtocol(state=OPEN)
+    assert is_between_frames(protocol)
+    frame = b"\x81\x86" + bytes(4) + EMPTY_PONG + bytes(4)
+    assert len(frame) == 12
+    protocol.receive_data(frame[:sent_bytes])
+    assert not is_between_frames(protocol)
+    protocol.receive_data(frame[sent_bytes:])
+    assert is_between_frames(protocol)
+    (message,) = protocol.events_received()
+    assert isinstance(message, Frame)
+    assert message.data == EMPTY_PONG + bytes(4)

@@ -8,11 +8,27 @@ itself (RFC 6455, section 5.5.2); its pongs keep proxies from finding the client
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from websockets.server import ServerProtocol
+from websockets.streams import StreamReader
 
 from feedsvc.runtime.wheel import Wheel
 
 PING = b"\x89\x00"
 """A whole frame without a payload: any answer will do."""
+EMPTY_PONG = b"\x8a\x80"
+"""How its answer begins: FIN and opcode, masked and empty; four bytes of mask follow."""
+EMPTY_PONG_BYTES = 6
+_AT_EOF = StreamReader.at_eof.__code__
+
+
+def is_between_frames(protocol: ServerProtocol) -> bool:
+    """Whether what comes next is the beginning of a frame: only there its parser asks for the end of the stream."""
+    waiting: Any = protocol.parser
+    while (inner := waiting.gi_yieldfrom) is not None:
+        waiting = inner
+    return waiting.gi_code is _AT_EOF
 
 
 class Liveness:

@@ -22,7 +22,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from feedsvc.adapters.web.liveness import Liveness
+from feedsvc.adapters.web.liveness import EMPTY_PONG, EMPTY_PONG_BYTES, Liveness, is_between_frames
 from feedsvc.core.burst import DEFLATE_WINDOW_BITS
 from feedsvc.core.errors import close_code
 from feedsvc.runtime.wheel import Wheel
@@ -287,6 +287,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             return
         if self._liveness is not None:
             self._liveness.hear()
+            if data[:2] == EMPTY_PONG and len(data) == EMPTY_PONG_BYTES and is_between_frames(self.conn):
+                return  # the answer to a ping of ours, thousands of which an idle service gets each minute
         super().data_received(data)
         if self.conn.handshake_exc is not None and not hasattr(self, "scope"):
             # The HTTP server read this request, so only the WebSocket parser's bounds on headers can have refused it.
