@@ -213,6 +213,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     },
     "Status": {
         "version": "That of the service.",
+        "startedAtMs": "When the process began: another one has another.",
         "uptimeSeconds": "Since the process started.",
         "state": "Whether connections are welcome.",
         "sourceError": "The kind of failure of the last question to MongoDB, null where it was answered.",

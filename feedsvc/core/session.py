@@ -243,6 +243,11 @@ class Session:
                 deadline = other
         return deadline
 
+    @property
+    def expiry(self) -> float | None:
+        """Monotonic seconds at which the JWT is over: the one deadline that may not be late."""
+        return self._expiry
+
     # -- output that the shell asks for -------------------------------------------------------------------
 
     def error(

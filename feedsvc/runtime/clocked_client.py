@@ -19,6 +19,7 @@ from feedsvc.core.session import Effect, Session
 from feedsvc.ports import Connection
 from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.held import Held
+from feedsvc.runtime.wheel import GRAIN_S, NO_SLOT
 
 _MAX_OWED_BYTES = 256 << 10
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
@@ -156,7 +157,17 @@ class ClockedClient(ABC):
         if self._slot is None or deadline < self._deadline:
             self._disarm()
             self._deadline = deadline
-            self._slot = self._context.wheel.set(self, deadline)
+            self._slot = self._set(deadline)
+
+    def _set(self, deadline: float) -> int:
+        """On the wheel, which may be late by its grain; the end of a JWT has a timer of its own at last."""
+        if deadline != self._session.expiry:
+            return self._context.wheel.set(self, deadline)
+        left_s = deadline - self.now()
+        if left_s > GRAIN_S:
+            return self._context.wheel.set(self, deadline - GRAIN_S)
+        asyncio.get_running_loop().call_later(max(0.0, left_s), self.due)
+        return NO_SLOT
 
     def _disarm(self) -> None:
         if self._slot is not None:

@@ -13,7 +13,9 @@ from typing import Protocol
 
 from feedsvc.ports import Clock
 
-_GRAIN_S = 0.1
+GRAIN_S = 0.1
+NO_SLOT = -1
+"""A slot that is never used, for an owner who set a timer of its own."""
 _SLICE_S = 0.005
 """How long those of one moment may hold the event loop before it lets others run."""
 
@@ -37,11 +39,11 @@ class Wheel:
 
     def set(self, owner: Due, when: float) -> int:
         """`when`: monotonic seconds; never called before that, whatever the loop's timers do."""
-        slot = math.ceil(when / _GRAIN_S)
+        slot = math.ceil(when / GRAIN_S)
         owners = self._slots.get(slot)
         if owners is None:
             owners = self._slots[slot] = {}
-            delay_s = max(0.0, slot * _GRAIN_S - self._clock.monotonic())
+            delay_s = max(0.0, slot * GRAIN_S - self._clock.monotonic())
             asyncio.get_running_loop().call_later(delay_s, self._run, slot)
         owners[owner] = None
         return slot
@@ -53,7 +55,7 @@ class Wheel:
             owners.pop(owner, None)
 
     def _run(self, slot: int) -> None:
-        early_s = slot * _GRAIN_S - self._clock.monotonic()
+        early_s = slot * GRAIN_S - self._clock.monotonic()
         if early_s > 0:  # a timer of uvloop may come early by less than a millisecond
             asyncio.get_running_loop().call_later(early_s, self._run, slot)
             return

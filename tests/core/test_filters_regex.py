@@ -122,7 +122,7 @@ _common = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     pattern=_common,
     options=st.sets(st.sampled_from("is")),

@@ -15,7 +15,7 @@ import pytest
 from tests.simulation.schedule import run
 from tests.simulation.world import Figures
 
-SEEDS = 500
+SEEDS = 300
 CHUNKS = 4
 VERIFIED_FROM = 1_000_000
 
