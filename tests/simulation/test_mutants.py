@@ -34,6 +34,6 @@ FIRST = {boundary_found_at_a_floor_of_its_time: 100, resumed_before_progress: 10
 def test_mistake_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulation notices this mistake within a few schedules."""
     mutant(monkeypatch)
+    first = FIRST.get(mutant, 0)
     with pytest.raises(Violation):
-        first = FIRST.get(mutant, 0)
         schedules(first, SEEDS - first)
