@@ -219,7 +219,9 @@ def test_no_byte_of_another_tenant_with_a_database_each(
     )
 
 
-@pytest.mark.parametrize("images", [True, False], ids=["exact", "partial"])
+@pytest.mark.parametrize(
+    "images", [True, pytest.param(False, marks=pytest.mark.verify)], ids=["exact", "partial"]
+)
 def test_the_search_would_find_what_it_looks_for(
     shared: tuple[Service, Service], mongodb: MongoClient[dict[str, Any]], images: bool
 ) -> None:

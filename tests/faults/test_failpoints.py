@@ -42,6 +42,7 @@ def opens_by_collection(proxy: EngineProxy) -> dict[str, list[float]]:
     return opens
 
 
+@pytest.mark.verify
 async def test_every_code_for_a_topic_of_its_own(engine: Engine, fresh_database: str, tmp_path: Path) -> None:
     """10 topics fail at once, each in its own way, on reads or on opens; the 11th does not notice.
 
