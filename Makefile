@@ -10,6 +10,8 @@ SOURCES := feedsvc tests $(wildcard bench)
 WORKERS ?= 4
 # A place of several tests (one embedded database, say) is named with pytest.mark.xdist_group.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+# The short form on both cores, with the figures at the end.
+VERIFY_HOW = $(if $(filter short,$(VERIFY_SCALE)),-n 2 --dist loadfile -rP,-s)
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet
 
@@ -45,7 +47,7 @@ format: $(STAMP) ## let ruff rewrite what `check` would refuse
 	$(BIN)/ruff format .
 
 verify: $(STAMP) ## the long must-shows with their figures; VERIFY_SCALE=short for the short form
-	$(BIN)/pytest -m verify -s --timeout 1200
+	$(BIN)/pytest -m verify $(VERIFY_HOW) --timeout 1200
 
 bench: $(STAMP) ## measure
 	$(BIN)/python -m bench
