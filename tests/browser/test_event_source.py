@@ -154,11 +154,9 @@ async def test_it_reconnects_by_itself_and_misses_nothing(tab: Tab, orders: Any)
 
 async def test_a_jwt_that_has_expired_stops_it(tab: Tab) -> None:
     """`close` 4101; the browser comes back once and gets 401, which ends an EventSource."""
-    await tab.follow(topic("orders"), ttl_s=5)
+    await tab.follow(topic("orders"), ttl_s=2)
     await tab.closed()
-    *before, last = await tab.ends()
-    assert last == (4101, "authenticate")
-    assert set(before) <= {(4205, "reconnect")}
+    assert await tab.ends() == [(4101, "authenticate")]
 
 
 async def test_what_shall_not_come_back_gets_204_and_stops(tab: Tab, orders: Any) -> None:
