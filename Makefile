@@ -11,7 +11,7 @@ WORKERS ?= 4
 # A place of several tests (one embedded database, say) is named with pytest.mark.xdist_group.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 # The short form on both cores, with the figures at the end.
-VERIFY_HOW = $(if $(filter short,$(VERIFY_SCALE)),-n 2 --dist loadfile -rP,-s)
+VERIFY_HOW = $(if $(filter short,$(VERIFY_SCALE)),-n 2 --dist loadfile -rfEP,-s)
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock" --quiet
 
