@@ -116,6 +116,9 @@ async def test_a_stream_ends_whole_over_each_version_of_http(
             }
             await asyncio.to_thread(service.wait_for, "/metrics", 200, f"subscriptions {len(transfers)}.0\n")
             numbers.insert_one({"_id": 1})
+            await asyncio.to_thread(
+                service.wait_for, "/metrics", 200, 'feedsvc_changes_read_total{level="deployment"} 1.0\n'
+            )
             await asyncio.to_thread(service.stop)
             for (front_name, version), transfer in transfers.items():
                 found, complaint = await transfer.communicate()
