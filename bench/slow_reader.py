@@ -27,6 +27,9 @@ _BACKLOG = 1_000
 _BACKLOG_BURST = 100
 _PADDING = "x" * 600
 _FOR_EVER_S = "3600"
+_OPLOG_ENTRIES = 400
+"""The pulse asks for the newest entry, for which SecantusDB reads all of them: 40 us each, in which no insert
+is answered."""
 ALL_READ = "all read"
 ONE_STOPPED = f"one of {SUBSCRIBERS:,} stopped"
 
@@ -37,7 +40,7 @@ def run(options: Options) -> Iterator[Sample]:
         cases = (ALL_READ, ONE_STOPPED) if round_number % 2 else (ONE_STOPPED, ALL_READ)
         with (
             apart(),
-            rig() as made,
+            rig(_OPLOG_ENTRIES) as made,
             served(made, slow_after=_FOR_EVER_S) as service,
             subscribers(made, service, SUBSCRIBERS - 1) as others,
             subscribers(made, service, 1, first=SUBSCRIBERS, small=True) as one,
