@@ -52,7 +52,9 @@ def measured(source: str) -> float:
         if line.startswith("|")
         and (cells := [cell.strip() for cell in line.strip("|").split("|")])[:2] == [case, figure]
     )
-    return float(row[2].split()[0].replace(",", "")) * _UNITS[figure.split("_")[1]]
+    return float(row[2].split()[0].replace(",", "")) * next(
+        _UNITS[part] for part in figure.split("_") if part in _UNITS
+    )
 
 
 def _rows() -> dict[str, tuple[str, str]]:
