@@ -77,9 +77,10 @@ async def test_a_reader_that_stops_is_closed_with_4201_and_resumes_without_loss(
         before = await figures(service)
         async with stream_of(service, fresh_database, "orders") as other:
             await other.live()
+            reading = asyncio.create_task(other.events(40))  # all the time, or it is slow as well
             for number in range(40):
                 await asyncio.to_thread(orders.insert_one, {"_id": number, "text": "x" * 200_000})
-            await other.events(40)
+            await reading
         after = await nothing_held(service, within_s=SLOW_AFTER_S + 10)
         rest = await asyncio.to_thread(peer.read_to_the_end)
     assert closes(after, 4201) == closes(before, 4201) + 1
