@@ -11,7 +11,7 @@ pytest_plugins = ["tests.support.engine"]
 # Examples are bounded by number, never by time: the machine is shared and a slow example is not a wrong one. Their
 # number keeps `make test` short; the long forms of `make verify` set their own.
 settings.register_profile(
-    "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 # A run that nobody watches must not fail by chance on a change that has nothing to do with it; developers search.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)

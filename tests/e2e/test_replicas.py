@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import Documents, StartService
 from tests.support.service import Client, Service, client_of, token_key
 
-SCOPES = ["collection", "deployment"]
+SCOPES = [pytest.param("collection", marks=pytest.mark.verify), "deployment"]
 
 
 def events_of(client: Client) -> list[object]:

@@ -165,7 +165,9 @@ bounded = settings(
 )
 
 
-@pytest.mark.parametrize("images", [True, False], ids=["exact", "partial"])
+@pytest.mark.parametrize(
+    "images", [True, pytest.param(False, marks=pytest.mark.verify)], ids=["exact", "partial"]
+)
 @bounded
 @given(wanted=st.lists(topics, min_size=3, max_size=5), batch=st.lists(writes, min_size=5, max_size=25))
 def test_no_byte_of_another_tenant_or_team_in_a_shared_collection(

@@ -311,7 +311,9 @@ def instances(request: pytest.FixtureRequest, mode: str) -> Sequence[Service]:
     return services
 
 
-@pytest.mark.parametrize("mode", SETTLED)
+@pytest.mark.parametrize(
+    "mode", [SETTLED[0], *(pytest.param(mode, marks=pytest.mark.verify) for mode in SETTLED[1:])]
+)
 def test_a_view_ends_as_find_returns_it(
     instances: Sequence[Service], mongodb: MongoClient[dict[str, Any]], mode: str
 ) -> None:

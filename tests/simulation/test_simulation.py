@@ -15,7 +15,7 @@ import pytest
 from tests.simulation.schedule import run
 from tests.simulation.world import Figures
 
-SEEDS = 300
+SEEDS = 200
 CHUNKS = 4
 VERIFIED_FROM = 1_000_000
 
