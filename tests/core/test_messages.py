@@ -354,7 +354,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.binary(max_size=200) | st.text(st.characters(), max_size=100))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_garbage_is_refused(junk: bytes | str) -> None:
     """Any bytes and any text: nothing but a refusal comes out."""
     only_refusals(junk)
@@ -370,7 +370,7 @@ def test_garbage_is_refused(junk: bytes | str) -> None:
     ),
     st.data(),
 )
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_almost_frames_are_refused_or_read(frame: dict[str, Any], data: st.DataObject) -> None:
     """The right names with any values, whole or cut."""
     text = json.dumps(frame)

@@ -21,6 +21,7 @@ def proxy(engine: Engine) -> Iterator[EngineProxy]:
         yield proxy
 
 
+@pytest.mark.verify
 async def test_a_large_event_comes_once_and_so_does_what_follows(
     engine: Engine, proxy: EngineProxy, fresh_database: str, tmp_path: Path
 ) -> None:

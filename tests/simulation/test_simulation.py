@@ -16,7 +16,7 @@ from tests.simulation.schedule import run
 from tests.simulation.world import Figures
 
 SEEDS = 200
-CHUNKS = 4
+CHUNKS = 2
 VERIFIED_FROM = 1_000_000
 
 
