@@ -25,12 +25,13 @@ class CheckpointPlaces(FanOutPlaces):
         )
 
     def note_head(self, subscription: Subscription) -> Position | None:
-        """The live head, which becomes the position of a quiet subscription; None where it was told already."""
-        head = self._live.head
-        told = subscription.told
+        """The head of its tail, the position of one that is owed nothing; None where it was told already."""
+        tail, told = subscription.tail, subscription.told
+        assert tail is not None
+        head = tail.head
         if told is head or (told is not None and told.same_as(head)):
             return None
-        subscription.cursor = self._live.ring.head_ordinal
+        subscription.cursor = tail.ring.head_ordinal
         subscription.at = subscription.told = head
         return head
 
@@ -38,13 +39,9 @@ class CheckpointPlaces(FanOutPlaces):
         if not subscription.announced or not subscription.located:
             return None
         self.pump(subscription)
-        tail, logged = subscription.tail, subscription.logged
-        if not subscription.located or subscription.closed or tail is None or logged is None:
+        logged = subscription.logged
+        if not subscription.located or subscription.closed or logged is None:
             return None
         if not subscription.outlet.writable or logged.log.next_ordinal(subscription.cursor) is not None:
             return None
-        if subscription.told is not None and subscription.told.same_as(tail.head):
-            return None
-        subscription.cursor = tail.ring.head_ordinal
-        subscription.at = subscription.told = tail.head
-        return tail.head
+        return self.note_head(subscription)

@@ -68,14 +68,21 @@ class Liveness:
         """For the wheel."""
         self._slot = None
         now = self._wheel.now()
-        if now - self._heard >= self._timeout_s * 5 / 6:
+        if now >= self._missed_at:
             self._silent()
             return
-        if now - self._pinged >= self._timeout_s / 2:
+        if now >= self._asked_at:
             self._pinged = now
             self._write(PING)
         self._set()
 
     def _set(self) -> None:
-        at = min(self._heard + self._timeout_s * 5 / 6, self._pinged + self._timeout_s / 2)
-        self._slot = self._wheel.set(self, at)
+        self._slot = self._wheel.set(self, min(self._missed_at, self._asked_at))
+
+    @property
+    def _missed_at(self) -> float:
+        return self._heard + self._timeout_s * 5 / 6
+
+    @property
+    def _asked_at(self) -> float:
+        return self._pinged + self._timeout_s / 2
