@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import msgspec
 
 _HERE = Path(__file__).parent
 SERVER_CORE = 0
+_ANSWER_WITHIN_S = 120
 FLOOR = "uvloop transport.write"
 NODE = "Node ws"
 STARLETTE = "Starlette send_text"
@@ -154,8 +156,10 @@ class _Spoken:
         self._process.stdin.flush()
 
     def answer(self) -> str:
-        """The next answer; RuntimeError where the process ended instead."""
+        """The next answer; RuntimeError where the process ended instead, or has none for two minutes."""
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], _ANSWER_WITHIN_S)[0]:
+            raise RuntimeError(f"{self._process.args!r} waits for something that does not come")
         text = self._process.stdout.readline()
         if not text:
             raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
