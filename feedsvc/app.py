@@ -102,11 +102,11 @@ class Probe:
             return Health(ok=False, status="draining")
         if not self._hub.deployment.identified.is_set():
             return Health(ok=False, status="starting", detail="waiting for the first answer of MongoDB")
-        failing = self._hub.failing_tails()
+        failing = self._hub.stalls.in_use()
         if not failing:
             return Health(ok=True, status="ok")
         detail = f"{len(failing)} change streams do not answer"
-        if self._hub.answers_but_not_here():
+        if self._hub.stalls.only_here():
             return Health(ok=False, status="failing", detail=detail)
         return Health(ok=not self._needs_source, status="degraded", detail=detail)
 

@@ -37,7 +37,7 @@ class Beats:
         hub, now, lag_ms = self._hub, self._clock.monotonic(), 0
         for topic in topics:
             lag_ms = max(lag_ms, hub.feed(topic).lag_ms(now))
-        stalled = [topic.topic_id for topic in topics if hub.stalled(topic)] if hub.any_stalled else []
+        stalled = [topic.topic_id for topic in topics if hub.stalled(topic)] if hub.stalls else []
         made = self._heartbeat
         if made is None or made[0] != stalled or made[1] != lag_ms:
             frame = messages.encode(messages.Heartbeat(stalled, lag_ms))

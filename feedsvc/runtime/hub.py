@@ -37,6 +37,7 @@ from feedsvc.runtime.oldest import oldest_position
 from feedsvc.runtime.requests import Place, Requests
 from feedsvc.runtime.set_within import set_within
 from feedsvc.runtime.snapshot import Snapshots
+from feedsvc.runtime.stalls import Stalls
 from feedsvc.runtime.tail import Readers, Report
 from feedsvc.runtime.tail_room import TailRoom
 
@@ -94,6 +95,9 @@ class Hub:
         self._sealer = TokenSealer(settings.token_keys)
         self.requests = Requests(settings.policy, self.deployment, self.image_modes, self._sealer)
         self.feeds: dict[TailScope, Feed] = {}
+        self.stalls = Stalls(
+            self.feeds, self.deployment, clock, report, stall_after_s=settings.limits.stall_after_s
+        )
         self._room = TailRoom(settings.limits, self.feeds)
         self._settings = settings
         self._source = source
@@ -105,7 +109,6 @@ class Hub:
         self._closing = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[None]] = set()
-        self._stalled: dict[TailScope, float] = {}
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -184,32 +187,8 @@ class Hub:
         subscriptions = itertools.chain.from_iterable(each.all_subscriptions() for each in placements)
         return oldest_position(subscriptions, self.deployment.pulse.window, self._clock.wall())
 
-    @property
-    def any_stalled(self) -> bool:
-        return bool(self._stalled)
-
     def stalled(self, topic: Topic) -> bool:
-        return self._scope(topic) in self._stalled
-
-    def failing_tails(self) -> list[TailScope]:
-        """The scopes in use whose upstream does not answer."""
-        return [scope for scope in self._stalled if self.feeds[scope].placement.subscriptions]
-
-    def answers_but_not_here(self) -> bool:
-        """Whether MongoDB answered a question that was put after a change stream in use had stopped answering.
-
-        A frozen majority point is not meant: its streams answer, and every instance sees the same.
-        """
-        answered_at, now = self.deployment.pulse.answered_at, self._clock.monotonic()
-        return (
-            answered_at is not None
-            and self.deployment.failure is None
-            and any(
-                answered_at > self._stalled[scope]
-                and self.feeds[scope].silent(now, self.limits.stall_after_s)
-                for scope in self.failing_tails()
-            )
-        )
+        return self._scope(topic) in self.stalls
 
     # -- inside -------------------------------------------------------------------------------------------
 
@@ -280,32 +259,15 @@ class Hub:
     async def _watch(self) -> None:
         """Notice stalled feeds at once, and end those that nobody needs."""
         while not self._closing.is_set():
-            now = self._clock.monotonic()
             for scope, feed in list(self.feeds.items()):
-                stall_after_s = self.limits.stall_after_s
-                stalled = feed.silent(now, stall_after_s) or feed.frozen(
-                    now, stall_after_s, self.deployment.pulse
-                )
-                self._note_stall(scope, feed, stalled)
-                if feed.idle_s(now) > self.limits.tail_linger_s:
+                self.stalls.look(scope, feed)
+                if feed.idle_s(self._clock.monotonic()) > self.limits.tail_linger_s:
                     self._end(scope)
             await set_within(self._closing, STALL_CHECK_S)
 
-    def _note_stall(self, scope: TailScope, feed: Feed, stalled: bool) -> None:
-        if stalled == (scope in self._stalled):
-            return
-        if stalled:
-            self._stalled[scope] = self._clock.monotonic()
-        else:
-            del self._stalled[scope]
-        self._report("tail.stalled" if stalled else "tail.recovered", {"scope": scope})
-        for subscription in feed.placement.all_subscriptions():
-            listener: Any = subscription.outlet
-            listener.stall_changed()
-
     def _end(self, scope: TailScope) -> None:
         feed = self.feeds.pop(scope)
-        self._stalled.pop(scope, None)
+        self.stalls.forget(scope)
         self._room.ended(scope)
         task = asyncio.get_running_loop().create_task(feed.close(), name="feed-end")
         self._ending.add(task)

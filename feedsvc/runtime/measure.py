@@ -48,7 +48,7 @@ class Measure:
         metrics.gauge("catch_up_tails", sum(len(feed.placement.catch_ups) for feed in feeds))
         metrics.gauge("catch_ups_waiting", sum(feed.placement.queued for feed in feeds))
         metrics.gauge("subscriptions", sum(feed.placement.subscriptions for feed in feeds))
-        metrics.gauge("tails_stalled", len(hub.failing_tails()))
+        metrics.gauge("tails_stalled", len(hub.stalls.in_use()))
         metrics.gauge("tail_lag_seconds", max((feed.lag_s() for feed in feeds), default=0.0))
 
     def _positions(self, metrics: Metrics) -> None:

@@ -84,7 +84,7 @@ class StatusReport:
         return "serving" if self._hub.deployment.identified.is_set() else "starting"
 
     def _tails(self) -> list[TailStatus]:
-        now, stalled = self._clock.monotonic(), set(self._hub.failing_tails())
+        now, stalled = self._clock.monotonic(), set(self._hub.stalls.in_use())
         return [
             TailStatus(
                 scope=ScopeStatus(scope.level, scope.database, scope.collection),

@@ -218,7 +218,7 @@ async def test_a_topic_without_a_reader_fails_readiness() -> None:
     async with beating() as (world, source):
         peer = await subscribed(world)
         await asyncio.sleep(20)
-        assert not world.hub.failing_tails()
+        assert not world.hub.stalls.in_use()
         peer.take()
         source.on_read = Fails(KeyError("a bug"))
         began = asyncio.get_running_loop().time()
@@ -226,8 +226,8 @@ async def test_a_topic_without_a_reader_fails_readiness() -> None:
             pass
         assert asyncio.get_running_loop().time() - began <= STALL_AFTER_S + 1.5
         await asyncio.sleep(2)
-        assert world.hub.failing_tails()
-        assert world.hub.answers_but_not_here()
+        assert world.hub.stalls.in_use()
+        assert world.hub.stalls.only_here()
 
 
 @in_virtual_time
