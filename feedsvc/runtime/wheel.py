@@ -24,7 +24,8 @@ class Due(Protocol):
     """Whose timer it is; hashable by identity."""
 
     def due(self) -> None:
-        """Its time has come, or came up to a tenth of a second ago. Must not raise."""
+        """Its time has come, or came up to a tenth of a second ago. Also for one that was cleared while others of its
+        moment ran. Must not raise."""
         ...
 
 
@@ -64,7 +65,11 @@ class Wheel:
     def _go_on(self, owners: Iterator[Due]) -> None:
         until = self._clock.monotonic() + _SLICE_S
         for owner in owners:
-            owner.due()
+            try:
+                owner.due()
+            except BaseException:  # of nobody else's concern: the loop reports it, and the others have their turn
+                asyncio.get_running_loop().call_soon(self._go_on, owners)
+                raise
             if self._clock.monotonic() > until:
                 asyncio.get_running_loop().call_soon(self._go_on, owners)
                 return

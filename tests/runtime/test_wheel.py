@@ -66,3 +66,21 @@ async def test_many_of_a_moment_let_others_run_between() -> None:
             seen.append(len(called))
             await asyncio.sleep(0)
     assert {1, 2} <= set(seen)
+
+
+async def test_a_fault_of_one_takes_nobody_elses_timer() -> None:
+    """Nothing would set it again: no JWT of those behind it would ever expire."""
+    wheel, called, faults = Wheel(Real()), list[Owner](), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+
+    class Broken(Owner):
+        def due(self) -> None:
+            super().due()
+            raise RuntimeError("the handler is closed")
+
+    owners = [Owner(wheel, called), Broken(wheel, called), Broken(wheel, called), Owner(wheel, called)]
+    for owner in owners:
+        wheel.set(owner, 0.0)
+    await until(lambda: len(called) == 4)
+    assert called == owners
+    assert len(faults) == 2

@@ -74,6 +74,15 @@ async def test_stopped_it_asks_nothing(rig: Rig) -> None:
     assert not rig.written
 
 
+async def test_stopped_while_others_of_its_moment_run_it_asks_nothing_of_a_closed_transport(rig: Rig) -> None:
+    """The wheel calls it all the same. uvloop raises where a transport is written to that is gone."""
+    rig.liveness.stop()
+    for _ in range(3):
+        rig.after(TIMEOUT_S / 2)
+    assert not rig.written
+    assert not rig.silent
+
+
 @pytest.mark.parametrize("sent_bytes", range(1, 9))
 def test_the_beginning_of_a_frame_is_told_from_the_middle_of_one(sent_bytes: int) -> None:
     """Also where a header has come and its payload has not: it may look like a pong."""

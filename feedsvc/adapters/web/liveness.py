@@ -65,7 +65,9 @@ class Liveness:
         return data + PING
 
     def due(self) -> None:
-        """For the wheel."""
+        """For the wheel, which may have been about to call when this was stopped: the transport is closed by now."""
+        if self._slot is None:
+            return
         self._slot = None
         now = self._wheel.now()
         if now >= self._missed_at:
