@@ -67,7 +67,7 @@ class Wheel:
         for owner in owners:
             try:
                 owner.due()
-            except BaseException:  # of nobody else's concern: the loop reports it, and the others have their turn
+            except BaseException:  # the loop reports it, and the others have their turn
                 asyncio.get_running_loop().call_soon(self._go_on, owners)
                 raise
             if self._clock.monotonic() > until:
