@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from websockets.frames import Frame, Opcode
 
 from tests.support.transports import CarriedTransport
 
@@ -31,3 +33,41 @@ async def test_empty_fragments_are_not_kept(carried: CarriedTransport) -> None:
     client.send_continuation(b"", fin=True)
     await carried.read_all()
     assert received == ["ab"]
+
+
+async def all_that_comes(carried: CarriedTransport) -> bytes:
+    """As it is on the wire: the library hides what stands behind a close frame. Faults of a callback fail the test."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    carried._flush()
+    async with asyncio.timeout(10):
+        came = await carried._reader.read(-1)
+    assert not faults
+    return came
+
+
+async def test_a_message_between_a_ping_and_a_close_is_answered_before_the_close(
+    carried: CarriedTransport,
+) -> None:
+    """All three in one packet: the parser owes the pong and the close frame together, before the message is seen."""
+    connection, client = carried.connection, carried._client
+    connection._receive = lambda text: connection.write([b"answer"])
+    client.send_ping(b"p")
+    client.send_text(b"question")
+    client.send_close(1000)
+    assert await all_that_comes(carried) == b"\x81\x06answer" + b"\x8a\x01p" + b"\x88\x02\x03\xe8"
+
+
+async def test_a_close_in_one_packet_with_invalid_utf8(carried: CarriedTransport) -> None:
+    client = carried._client
+    client.send_frame(Frame(Opcode.TEXT, b"\xff"))
+    client.send_close(1000)
+    assert await all_that_comes(carried) == b"\x88\x02\x03\xe8"
+
+
+async def test_a_ping_in_one_packet_with_invalid_utf8(carried: CarriedTransport) -> None:
+    """Our side has ended when the ping is seen: a transport raises where it is written to behind that."""
+    client = carried._client
+    client.send_frame(Frame(Opcode.TEXT, b"\xff"))
+    client.send_ping(b"p")
+    assert await all_that_comes(carried) == b"\x8a\x01p" + b"\x88\x02\x03\xef"

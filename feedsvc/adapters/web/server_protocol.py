@@ -196,7 +196,13 @@ class FeedProtocol(WebSocketsSansIOProtocol):
 
     def handle_ping(self) -> None:
         """Answered, but to a peer that does not read only once it does, and then the last one only (RFC 6455, section
-        5.5.3): whoever asks and never reads would fill the memory."""
+        5.5.3): whoever asks and never reads would fill the memory.
+
+        Not yet where the peer's close came with it: what is owed holds the answer to that, too, and messages between
+        the two would be answered behind a close frame. Never behind the end of our side.
+        """
+        if self._refused or (self.conn.state is not State.OPEN and not self.close_sent):
+            return
         if self.writable.is_set() or self.conn.state is not State.OPEN:
             super().handle_ping()
         elif pongs := self.conn.data_to_send():
@@ -229,8 +235,9 @@ class FeedProtocol(WebSocketsSansIOProtocol):
                 text = data.decode()
             except UnicodeDecodeError:
                 self.frames = []
-                self.conn.send_close(_INVALID_DATA)
-                self.handle_parser_exception()
+                if self.conn.state is State.OPEN:  # or the peer's close came with it, and is dealt with next
+                    self.conn.send_close(_INVALID_DATA)
+                    self.handle_parser_exception()
                 return
         if self._carried:
             self.frames = []
