@@ -98,8 +98,11 @@ class ClockedClient(ABC):
             return
         self._full_since = None
         self._owed_bytes = 0
-        for held in list(self._held.values()):
+        for topic_id, held in list(self._held.items()):
             if held.subscription is not None:
+                # Whoever fills it is the last the next time, or a long replay would leave nothing to the others, who
+                # hold up their tails meanwhile and would be closed as slow.
+                self._held[topic_id] = self._held.pop(topic_id)
                 self.hub.writable(held.subscription)
             if not self.connection.writable:
                 break
