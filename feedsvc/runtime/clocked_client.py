@@ -163,8 +163,10 @@ class ClockedClient(ABC):
             self._slot = self._set(deadline)
 
     def _set(self, deadline: float) -> int:
-        """On the wheel, which may be late by its grain; the end of a JWT has a timer of its own at last."""
-        if deadline != self._session.expiry:
+        """On the wheel, which may be late by its grain; the end of a JWT, and what comes so shortly before that it
+        would be late with it, has a timer of its own at last."""
+        expiry = self._session.expiry
+        if expiry is None or deadline + GRAIN_S <= expiry:
             return self._context.wheel.set(self, deadline)
         left_s = deadline - self.now()
         if left_s > GRAIN_S:

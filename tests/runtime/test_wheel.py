@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from random import Random
 
+from feedsvc.core.limits import Limits
 from feedsvc.runtime.wheel import Wheel
-from feedsvc.testing import ManualClock
-from tests.runtime.world import until
+from feedsvc.testing import ManualClock, MemoryVerifier
+from tests.runtime.scripted import in_virtual_time
+from tests.runtime.world import claims, running, until
+from tests.simulation.virtual_time import WorkingClock
 
 
 class Owner:
@@ -84,3 +88,20 @@ async def test_a_fault_of_one_takes_nobody_elses_timer() -> None:
     await until(lambda: len(called) == 4)
     assert called == owners
     assert len(faults) == 2
+
+
+@in_virtual_time
+async def test_the_end_of_a_jwt_is_exact_behind_another_deadline() -> None:
+    """A heartbeat is due a hundredth of a second before it, in the same tenth."""
+    loop, limits = asyncio.get_running_loop(), Limits(heartbeat_interval_s=10, checkpoint_interval_s=1_000)
+    heartbeat_s = limits.heartbeat_interval_s / 2
+    clock = WorkingClock(loop, Random(0), 0.0)
+    await asyncio.sleep(0.025)
+    began = loop.time()
+    check = MemoryVerifier({"alice": claims(left_s=began + heartbeat_s + 0.01)})
+    async with running(limits, check=check, clock=clock) as world:
+        peer = await world.signed_in()
+        await asyncio.sleep(began + heartbeat_s + 0.009 - loop.time())
+        assert peer.connection.closed is None
+        await asyncio.sleep(0.006)
+        assert peer.connection.closed == (4101, "the JWT has expired")
