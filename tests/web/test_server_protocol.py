@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.frames import Frame, Opcode
 
-from tests.support.transports import CarriedTransport
+from tests.runtime.world import until
+from tests.support.transports import CarriedTransport, event
 
 
 @pytest.fixture
@@ -71,3 +72,18 @@ async def test_a_ping_in_one_packet_with_invalid_utf8(carried: CarriedTransport)
     client.send_frame(Frame(Opcode.TEXT, b"\xff"))
     client.send_ping(b"p")
     assert await all_that_comes(carried) == b"\x8a\x01p" + b"\x88\x02\x03\xef"
+
+
+async def test_the_server_ends_while_a_peer_that_has_closed_does_not_read(carried: CarriedTransport) -> None:
+    """Its socket is there until it is aborted. A fault here would end the service with a traceback."""
+    connection, protocol = carried.connection, carried.connection._protocol
+    while connection.writable:
+        connection.write([event(0)])
+    carried._client.send_close(1000)
+    carried._flush()
+    await until(protocol.transport.is_closing)
+    assert protocol in protocol.connections
+    protocol.shutdown()
+    protocol.shutdown()
+    carried._writer.transport.abort()
+    await until(lambda: protocol not in protocol.connections)

@@ -209,7 +209,12 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self._owed_pong = pongs[-1]
 
     def shutdown(self) -> None:
+        """The server ends. A peer that closed and does not read is still here: a second close frame would raise, and
+        with it the end of all others."""
         self._end(_SERVICE_RESTART)
+        if self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN:
+            self.transport.close()
+            return
         super().shutdown()
 
     async def send(self, message: Any) -> None:
