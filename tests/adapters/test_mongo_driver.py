@@ -194,3 +194,24 @@ def test_motor_has_a_thread_for_each_read_unless_the_operator_says_otherwise(
     environment = inherited | set_by_operator
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout.strip(), done.stderr) == (str(threads), "")
+
+
+async def test_a_time_ahead_of_all_entries_opens_behind_the_newest(
+    driver: Driver, engine: Engine, fresh_database: str
+) -> None:
+    """What was there stays untold, an invalidate at the very end, too; what comes next is told."""
+    source = MongoSource(engine.uri, driver=driver, max_streams=1, await_s=0.1)
+    await source.start()
+    numbers = engine.client[fresh_database]["c"]
+    for last in (lambda: numbers.insert_one({"_id": 1}), numbers.drop):
+        last()
+        ahead = boundary(await source.operation_time() + 1)
+        stream = await source.open(TailScope("collection", fresh_database, "c"), ahead)
+        assert (await stream.read()).changes == []
+        numbers.insert_one({"_id": 2})
+        while not (changes := (batch := await stream.read()).changes):
+            assert not batch.ended
+        assert [change.operation for change in changes] == ["insert"]
+        assert changes[0].body().document_key == {"_id": 2}
+        await stream.close()
+    await source.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from feedsvc.adapters.mongo.seek import Seek
+from feedsvc.adapters.mongo.seek import Past, Seek
 from feedsvc.core.changes import Change, ChangeBody, Namespace
-from feedsvc.core.positions import Position, PositionKind, record_position
+from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.ports import PositionLost
 
 
@@ -54,3 +54,22 @@ def test_nothing_is_absent_once_it_was_found() -> None:
     seek.idle(6)
     later = (change(7, "d"),)
     assert seek.after(later) == later
+
+
+def test_behind_the_newest_entry_what_is_not_newer_is_discarded() -> None:
+    """Newer than the entry and older than the boundary is a commit that was on its way: nobody has read it here."""
+    start = boundary(7)
+    past = Past(start, 5)
+    assert past.found == start
+    assert past.after((change(5, "a"),)) == ()
+    on_its_way, later = (change(6, "b"),), (change(8, "c"),)
+    assert past.after(on_its_way) == on_its_way
+    past.idle(9)
+    assert past.after(later) == later
+
+
+def test_an_invalidate_that_is_discarded_is_where_the_next_stream_starts() -> None:
+    past = Past(boundary(7), 5)
+    invalidate = change(5, "a", PositionKind.INVALIDATE)
+    assert past.after((invalidate,)) == ()
+    assert past.found == invalidate.position

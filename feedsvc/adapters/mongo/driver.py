@@ -19,7 +19,7 @@ from feedsvc.adapters.mongo import oplog, snapshot, split
 from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
 from feedsvc.adapters.mongo.errors import HISTORY_LOST, classify
 from feedsvc.adapters.mongo.image_expiry import ImageExpiry
-from feedsvc.adapters.mongo.seek import Seek
+from feedsvc.adapters.mongo.seek import Past, Seek
 from feedsvc.adapters.mongo.stream import MongoStream
 from feedsvc.adapters.mongo.upstream_token import opens_by_time, start_after
 from feedsvc.adapters.mongo.uri import sets_option
@@ -142,8 +142,13 @@ class MongoSource:
         if not opens_by_time(position):
             upstream = await self._watch(scope, start_after=start_after(position))
             return MongoStream(upstream, scope.level, position, await_s=self._await_s)
-        upstream = await self._open_by_time(scope, position.cluster_time)
-        seek = None if position.is_boundary else Seek(position)
+        # SecantusDB dates its answers ahead of all entries, and a stream opened at a time that no entry has reached
+        # misses what is committed while the engine looks for one (decision 5). Opened at an entry, it does not.
+        newest, start = await oplog.oplog_last(self.reads), position.cluster_time
+        seek: Seek | Past | None = None if position.is_boundary else Seek(position)
+        if newest is not None and newest < start:
+            start, seek = newest, seek or Past(position, newest)
+        upstream = await self._open_by_time(scope, start)
 
         async def reopen(found: Position) -> Upstream:
             return await self._watch(scope, start_after=start_after(found))

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from feedsvc.adapters.mongo.clients import Upstream
 from feedsvc.adapters.mongo.decode import decode
 from feedsvc.adapters.mongo.errors import classify
-from feedsvc.adapters.mongo.seek import Seek
+from feedsvc.adapters.mongo.seek import Past, Seek
 from feedsvc.adapters.mongo.split import Reassembly
 from feedsvc.adapters.mongo.upstream_token import IdleProgress
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, Change, ScopeLevel
@@ -48,7 +48,7 @@ class MongoStream:
         start: Position,
         *,
         await_s: float,
-        seek: Seek | None = None,
+        seek: Seek | Past | None = None,
         reopen: Callable[[Position], Awaitable[Upstream]] | None = None,
     ) -> None:
         self._upstream = upstream
