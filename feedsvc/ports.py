@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedsvc.core.burst import Burst, Direct
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, Document, Namespace, TailScope
+from feedsvc.core.lockstep import Write
 from feedsvc.core.positions import Position
 
 
@@ -194,9 +195,9 @@ class Connection(Protocol):
         ...
 
     @property
-    def direct(self) -> Direct | None:
-        """The transport itself, if bursts may go to it as they are: only while `writable`, and to be counted by who
-        writes."""
+    def direct(self) -> Write | None:
+        """The transport itself, if `Burst.websocket` may go to it as it is: only while `writable`, and to be counted by
+        who writes."""
         ...
 
     def write(self, frames: Sequence[bytes]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 DEFLATE_WINDOW_BITS = 12
 """What a receiver must keep to inflate: 4 KiB. Nearly as small as with 32 KiB for frames of a few of them."""
@@ -66,13 +65,6 @@ class Burst:
         if self._made is None or self._made[0] != key:
             self._made = (key, make())
         return self._made[1]
-
-
-class Direct(NamedTuple):
-    """The transport of a connection: `write` takes the bytes of a burst, compressed ones where it `deflates`."""
-
-    write: Callable[[bytes], object]
-    deflates: bool
 
 
 def _deflated(frame: bytes) -> bytes:

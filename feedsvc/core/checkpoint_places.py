@@ -17,11 +17,11 @@ class CheckpointPlaces(FanOutPlaces):
     def is_quiet(self, subscription: Subscription) -> bool:
         """Live, with room, and with nothing owed: nothing moves before its checkpoint."""
         logged = subscription.logged
+        if subscription.lockstep is None or logged is None:
+            return False
+        subscription.settle()
         return (
-            subscription.write is not None
-            and logged is not None
-            and subscription.cursor >= logged.log.start
-            and logged.log.next_ordinal(subscription.cursor) is None
+            subscription.cursor >= logged.log.start and logged.log.next_ordinal(subscription.cursor) is None
         )
 
     def note_head(self, subscription: Subscription) -> Position | None:

@@ -1,23 +1,22 @@
 """The fan-out: a batch of the live tail to every reader of a topic.
 
-The hot path of the service, once for each delivery. A reader whose `write` is set (see the rules of `places.py`) costs
-that one call; any other goes by its outlet or by `pump`, with the same result. Rules for whoever edits this:
-
-* `write` is read anew for each delivery: a write may fill the transport, and `full()` unsets it in the midst of it;
-* at a yield others run: log and head stay as they are (rule 11), but a reader may be detached or full behind it.
+The hot path of the service, once for each delivery. Those in lockstep cost one call each (`lockstep.py`); any other
+goes by its outlet or by `pump`, with the same result. At a yield others run: log and head stay as they are (rule 11),
+but a reader may be detached or full behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from feedsvc.core.lockstep import Given
 from feedsvc.core.places import PlacementLimits, Places
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
 from feedsvc.core.topic_log import Run, TopicLog
 
 _YIELD_EVERY = 64
-"""Deliveries between two yields of a fan-out: about half a millisecond of writes. Each yield costs as much as one."""
+"""Subscriptions that are dealt with one by one between two yields."""
 
 
 class FanOutPlaces(Places):
@@ -29,39 +28,36 @@ class FanOutPlaces(Places):
         """What was written to transports past their connections, since `Placement.take_direct`."""
 
     def fan_out(self, tail: Tail, logged: LoggedTopic) -> Iterator[None]:
-        """Pump every reader of a topic on the live tail. Who is live, has room and is told all by one write
-        is dealt with right here: the same as `pump` would do, at the cost of the write. Yields now and then."""
-        log, head, head_ordinal = logged.log, tail.head, tail.ring.head_ordinal
-        cursor, run, told = -1, None, head
-        plain = b""
-        readers = list(logged.readers)
+        """Pump every reader of a topic on the live tail. Those who stand alike, have room and are told all by one
+        write are dealt with together, at the cost of the write; the others one by one. Yields now and then."""
+        log = logged.log
+        apart = list(logged.lockstep.apart)
         log.sharing = True
         try:
-            for first in range(0, len(readers), _YIELD_EVERY):
-                direct = 0
-                for subscription in readers[first : first + _YIELD_EVERY]:
-                    write = subscription.write
-                    if write is None:
-                        self._fan_out_by_outlet(tail, log, subscription)
-                        continue
-                    if subscription.cursor != cursor:
-                        self._count_direct(run, direct)
-                        cursor, direct = subscription.cursor, 0
-                        run = self._whole_run(log, cursor)
-                        if run is not None:
-                            plain, told = run.burst.websocket, run.position
-                    if run is None:
-                        self.pump(subscription)
-                        continue
-                    write(run.burst.deflated if subscription.deflates else plain)
-                    subscription.cursor, subscription.at, subscription.told = head_ordinal, head, told
-                    direct += 1
-                self._count_direct(run, direct)
+            yield from self._together(tail, logged, apart)
+            for first in range(0, len(apart), _YIELD_EVERY):
+                for subscription in apart[first : first + _YIELD_EVERY]:
+                    self._one(tail, log, subscription)
                 yield
         finally:
             log.settle()
 
-    def _fan_out_by_outlet(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
+    def _together(self, tail: Tail, logged: LoggedTopic, apart: list[Subscription]) -> Iterator[None]:
+        """Give to all in lockstep what one write holds; where more is owed they leave it, and join `apart`."""
+        lockstep = logged.lockstep
+        if lockstep.given is None:
+            return
+        run = self._whole_run(logged.log, lockstep.given.cursor)
+        if run is None:
+            apart += lockstep.dissolve()
+            return
+        burst, given = run.burst, Given(tail.ring.head_ordinal, tail.head, run.position)
+        for deliveries in lockstep.give(burst.websocket, given):
+            self.direct_frames += deliveries * burst.count
+            self.direct_bytes += deliveries * burst.size_bytes
+            yield
+
+    def _one(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
         if (
             subscription.place is Place.LIVE
             and subscription.went_live
@@ -73,13 +69,9 @@ class FanOutPlaces(Places):
                 subscription.outlet.frames(run.burst)
                 subscription.cursor, subscription.at = tail.ring.head_ordinal, tail.head
                 subscription.told = run.position
+                self._fall_in(subscription)
                 return
         self.pump(subscription)
-
-    def _count_direct(self, run: Run | None, deliveries: int) -> None:
-        if run is not None:
-            self.direct_frames += deliveries * run.burst.count
-            self.direct_bytes += deliveries * run.burst.size_bytes
 
     def _whole_run(self, log: TopicLog, cursor: int) -> Run | None:
         """All that is in a log behind a cursor, where one write can tell it."""

@@ -16,9 +16,9 @@ calls them, one call at a time. Rules for whoever edits one:
 
 * never keep S from registration (rule 3), never decide by time without `Ring.locate`;
 * never write before `writable`, but for `subscribed`, which the number of subscriptions bounds;
-* who may write to a transport directly: `fan_out`, while `Subscription.write` is set. It is set in `_idle` alone, for
-  one that is LIVE, went live and has room. Whatever ends one of these unsets it at once: `_leave` the place,
-  `Subscription.full()` the room, which the connection tells in the middle of a write, too;
+* who may write to a transport directly: `fan_out`, to those in `Lockstep`. They come by `_fall_in` alone: LIVE, gone
+  live, with room and owed nothing. Whatever ends one of these takes them out at once: `_leave` the place, `pump` the
+  rest, `Subscription.full()` the room, which the connection tells in the middle of a write, too;
 * the simulation in `tests/simulation` runs these classes under random schedules: a new move needs a fault there.
 """
 
@@ -93,7 +93,7 @@ class Places:
 
     def _leave(self, subscription: Subscription) -> None:
         """Take a subscription from wherever it stands; the caller says where it goes."""
-        subscription.write = None
+        subscription.full()
         self.queue.pop(subscription, None)
         self.waiting.pop(subscription, None)
         self.snapshots.pop(subscription, None)
@@ -103,6 +103,7 @@ class Places:
             return
         tail.skipping.pop(subscription, None)
         logged.readers.pop(subscription, None)
+        logged.lockstep.apart.pop(subscription, None)
         if not tail.is_live:
             tail.release(logged)
 
@@ -122,7 +123,7 @@ class Places:
         subscription.place = Place.LIVE
         subscription.tail, subscription.logged = self._live, logged
         subscription.cursor = ordinal
-        logged.readers[subscription] = None
+        logged.readers[subscription] = logged.lockstep.apart[subscription] = None
 
     def _announce(self, subscription: Subscription, *, resumed: bool) -> None:
         if subscription.announced:
@@ -203,6 +204,7 @@ class Places:
         """Write what is owed, as far as the connection takes it: the one function for push and pull."""
         if subscription.place is Place.LOST and not self._resync(subscription):
             return
+        subscription.full()  # from here on it stands by itself; `_idle` takes it back
         outlet = subscription.outlet
         while not subscription.closed:
             if subscription.place is Place.CATCHING:
@@ -250,9 +252,21 @@ class Places:
             subscription.replayed_bytes = 0
             if not subscription.went_live:
                 self._go_live(subscription)
-            direct = subscription.outlet.direct
-            if direct is not None and subscription.outlet.writable and not subscription.closed:
-                subscription.write, subscription.deflates = direct
+            self._fall_in(subscription)
+
+    def _fall_in(self, subscription: Subscription) -> None:
+        """One that is live and has read its log to the end: from now on with those who stand alike.
+
+        Not if the others are still owed what it has read already, in this step: then the next fan-out does it.
+        """
+        logged, write = subscription.logged, subscription.outlet.direct
+        if subscription.lockstep is not None or logged is None or write is None:
+            return
+        if subscription.closed or not subscription.outlet.writable:
+            return
+        given = logged.lockstep.given
+        if given is None or logged.log.next_ordinal(given.cursor) is None:
+            logged.lockstep.join(subscription, write)
 
     def _go_live(self, subscription: Subscription) -> None:
         """Once for each `subscribed` and `resync`; where nothing is replayed it comes before the first event."""

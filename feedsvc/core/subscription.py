@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from feedsvc.core.burst import Burst, Direct
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Namespace
+from feedsvc.core.lockstep import Lockstep, Write
 from feedsvc.core.messages import SnapshotMode
 from feedsvc.core.positions import Position
 
@@ -49,7 +49,7 @@ class Outlet(Protocol):
     def writable(self) -> bool: ...
 
     @property
-    def direct(self) -> Direct | None:
+    def direct(self) -> Write | None:
         """The way around `frames`, if there is one."""
         ...
 
@@ -88,8 +88,9 @@ class Subscription:
     off the log continues from there, not from the client's token. `told` is the last position its client was
     given. `reason` says why it is LOST. `replaying`: it was resumed, and `live` comes once nothing is left to replay.
     `strict`: when it joined, `at` was surely not before what that tail had read. `snapshots_owed` numbers the
-    snapshots that came due, so that who reads one can tell that it was abandoned. `write`: only while it is LIVE,
-    went live, and its connection takes more: then a fan-out may write to the transport itself.
+    snapshots that came due, so that who reads one can tell that it was abandoned. `lockstep`: only while it is LIVE,
+    went live, and its connection takes more; `step` is its place there. `settle` before you read a cursor or a
+    position: a member has been given what it does not know of.
     """
 
     __slots__ = (
@@ -97,7 +98,7 @@ class Subscription:
         "at",
         "closed",
         "cursor",
-        "deflates",
+        "lockstep",
         "logged",
         "outlet",
         "place",
@@ -107,12 +108,12 @@ class Subscription:
         "resyncs",
         "snapshot",
         "snapshots_owed",
+        "step",
         "strict",
         "tail",
         "told",
         "topic",
         "went_live",
-        "write",
     )
 
     def __init__(
@@ -132,8 +133,8 @@ class Subscription:
         self.tail: Tail | None = None
         self.logged: LoggedTopic | None = None
         self.cursor = 0
-        self.write: Callable[[bytes], object] | None = None
-        self.deflates = False
+        self.lockstep: Lockstep | None = None
+        self.step = 0
         self.announced = False
         self.went_live = False
         self.replaying = False
@@ -147,7 +148,13 @@ class Subscription:
     def full(self) -> None:
         """Its connection takes nothing now, or never again. Told at once, in the middle of a write too; the
         rest waits for `Placement.writable`."""
-        self.write = None
+        if self.lockstep is not None:
+            self.lockstep.leave(self)
+
+    def settle(self) -> None:
+        """Stand where it was given everything up to; nothing changes for its client."""
+        if self.lockstep is not None:
+            self.lockstep.settle(self)
 
     @property
     def located(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from feedsvc.core.changes import COLLECTION_GONE_OPERATIONS, DATA_OPERATIONS, Change, Namespace
+from feedsvc.core.lockstep import Lockstep
 from feedsvc.core.positions import Position
 from feedsvc.core.ring import Ring
 from feedsvc.core.subscription import Place, Subscription, TopicKey
@@ -30,13 +31,15 @@ class OrderError(Exception):
 class LoggedTopic:
     """A topic on one tail. `holders` counts the subscriptions that keep it there, `readers` are those on this tail."""
 
-    __slots__ = ("adopted", "holders", "log", "loss", "readers", "topic")
+    __slots__ = ("adopted", "holders", "lockstep", "log", "loss", "readers", "topic")
 
     def __init__(self, topic: TopicKey, start: int) -> None:
         self.topic = topic
         self.log = TopicLog(start)
         self.holders = 0
         self.readers: dict[Subscription, None] = {}
+        self.lockstep = Lockstep()
+        """The readers of a live tail once more: those that stand alike, and those apart."""
         self.loss: LogEntry | None = None
         """The last loss that went into the log, which may have left it since."""
         self.adopted = False
@@ -132,6 +135,7 @@ class Tail:
         self.ring = Ring(start)
         self.space = LogSpace()
         for logged in self.topics.values():
+            logged.lockstep.dissolve()  # its cursors are of the old numbers
             logged.log = TopicLog(0)
             logged.adopted = False
             logged.loss = None

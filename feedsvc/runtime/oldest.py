@@ -46,6 +46,7 @@ def _oldest(subscriptions: Iterable[Subscription]) -> dict[bool, int]:
     """The least cluster time that was told, of exact topics (True) and of the others (False)."""
     found: dict[bool, int] = {}
     for subscription in subscriptions:
+        subscription.settle()
         told = subscription.told
         if told is None:
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from feedsvc.core.burst import Burst, Direct
+from feedsvc.core.burst import Burst
 from feedsvc.ports import AuthError, Claims
 from feedsvc.testing.oplog import START
 
@@ -27,7 +27,7 @@ class MemoryConnection:
         self._room = room
         self._open = True
         self._callback: Callable[[], None] | None = None
-        self.direct = Direct(self._write_direct, deflates=False)
+        self.direct = self._write_direct
 
     @property
     def writable(self) -> bool:

@@ -10,6 +10,7 @@ from feedsvc.core.subscription import Place
 from feedsvc.ports import OplogWindow
 from feedsvc.runtime.oldest import oldest_position
 from feedsvc.testing import START
+from tests.runtime.scripted import insert
 from tests.runtime.world import DATABASE, Peer, World, running, until
 
 SECOND = 1 << 32
@@ -48,6 +49,17 @@ async def test_a_quiet_client_stands_where_it_subscribed_until_a_checkpoint() ->
         await world.read_all()
         assert oldest(world, window(60, 40)) == OldestPosition(40, 100, 0.4)
         await checkpointed(peer)
+        assert oldest(world, window(60, 40)) == OldestPosition(0, 100, 0.0)
+
+
+async def test_an_event_moves_those_who_get_it() -> None:
+    """Each of them, though a fan-out notes it once for all."""
+    async with running() as world:
+        for peer in (await world.signed_in(), await world.signed_in()):
+            await peer.subscribed("orders")
+        world.oplog.tick(40)
+        insert(world, 1)
+        await world.read_all()
         assert oldest(world, window(60, 40)) == OldestPosition(0, 100, 0.0)
 
 

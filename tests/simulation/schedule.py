@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from random import Random
 from unittest.mock import patch
 
-from feedsvc.core import resync_pace, ring, tokens, topic_log
+from feedsvc.core import fan_out_places, lockstep, resync_pace, ring, tokens, topic_log
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
 from feedsvc.runtime import backoff
+from feedsvc.runtime import tail as runtime_tail
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer
 from tests.simulation.memory import Memory, at_time
@@ -89,6 +90,11 @@ class Schedule:
             if rng.random() < 0.5:
                 tuned.enter_context(patch.object(ring, "_COMPACT_AT", 4))
                 tuned.enter_context(patch.object(topic_log, "_COMPACT_AT", 2))
+            # Half of the time every write of a fan-out lets others run behind it, who may leave or fill up meanwhile.
+            if rng.random() < 0.5:
+                tuned.enter_context(patch.object(lockstep, "_YIELD_EVERY", 1))
+                tuned.enter_context(patch.object(fan_out_places, "_YIELD_EVERY", 1))
+                tuned.enter_context(patch.object(runtime_tail, "SLICE_S", -1.0))
             world = self.world = World(
                 rng, level, self._limits(), rng.random() < 0.7, rng.choice((0, 0, 0.1, 0.5))
             )

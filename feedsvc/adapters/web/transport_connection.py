@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from feedsvc.adapters.web.server_protocol import FeedProtocol
-from feedsvc.core.burst import Burst, Direct
+from feedsvc.core.burst import Burst
 from feedsvc.runtime.wheel import Wheel
 
 _REASON_BYTES = 123
@@ -44,7 +44,7 @@ class TransportConnection:
         self._protocol = protocol
         self._write = protocol.transport.write
         self._deflates = protocol.deflates
-        self.direct = Direct(self._write, self._deflates)
+        self.direct = None if self._deflates else self._write
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
         self._ended: Callable[[int, str], None] | None = None

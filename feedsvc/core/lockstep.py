@@ -1,0 +1,130 @@
+"""Lockstep: the subscriptions of a topic that stand alike and have room, kept as a list of where to write.
+
+To give them all a burst is one call each. What each was given is noted once, for all of them, and a subscription takes
+it over when somebody asks for it (`settle`) or when it leaves; so a delivery touches the transport and nothing of ours.
+
+Everybody in it has read its topic's log to the end of what was given last. Members leave at any time, even in the
+middle of their own write; they come only between two bursts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from feedsvc.core.positions import Position
+
+if TYPE_CHECKING:
+    from feedsvc.core.subscription import Subscription
+
+Write = Callable[[bytes], object]
+"""Takes the bytes of a burst, as `Burst.websocket` joins them."""
+
+_YIELD_EVERY = 64
+"""Writes between two yields: about half a millisecond. Each yield costs as much as one."""
+
+
+class Given(NamedTuple):
+    """Where everybody stands who got a burst: `cursor` and `at` as of the tail's head, `told` by its last event."""
+
+    cursor: int
+    at: Position | None
+    told: Position | None
+
+
+class Lockstep:
+    """`apart`: the other readers of the topic on the live tail, each of which is dealt with by itself."""
+
+    __slots__ = ("_giving", "_left", "_members", "_reached", "_writes", "apart", "given")
+
+    def __init__(self) -> None:
+        self.apart: dict[Subscription, None] = {}
+        self.given: Given | None = None
+        """What everybody got last, or where the first one stood when it came; None while nobody is here."""
+        self._members: list[Subscription | None] = []
+        self._writes: list[Write] = []
+        """By place, as `_members`; of one that left while a burst was being given a write to nowhere."""
+        self._giving: Given | None = None
+        self._reached = 0
+        """The places below it have got the burst that is being given."""
+        self._left = 0
+
+    def __len__(self) -> int:
+        return len(self._members) - self._left
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return (member for member in self._members if member is not None)
+
+    def join(self, subscription: Subscription, write: Write) -> None:
+        """Take one in who has read its log to the end, as all others here have. Not while a burst is being given."""
+        assert self._giving is None
+        if self.given is None:
+            self.given = Given(subscription.cursor, subscription.at, subscription.told)
+        del self.apart[subscription]
+        subscription.lockstep, subscription.step = self, len(self._members)
+        self._members.append(subscription)
+        self._writes.append(write)
+
+    def leave(self, subscription: Subscription) -> None:
+        """At once. It stands behind a burst that is being given if that was written to it, or is this moment."""
+        step = subscription.step
+        self.settle(subscription)
+        subscription.lockstep = None
+        self.apart[subscription] = None
+        if self._giving is not None:
+            self._members[step], self._writes[step] = None, _nowhere
+            self._left += 1
+            return
+        last, write = self._members.pop(), self._writes.pop()
+        if last is not None and last is not subscription:
+            last.step = step
+            self._members[step], self._writes[step] = last, write
+        if not self._members:
+            self.given = None
+
+    def settle(self, subscription: Subscription) -> None:
+        """Let a member take over what it was given."""
+        given = self._giving if subscription.step < self._reached else self.given
+        if given is not None and given.cursor > subscription.cursor:
+            subscription.cursor, subscription.at, subscription.told = given
+
+    def give(self, data: bytes, given: Given) -> Iterator[int]:
+        """Write to everybody, in slices, and yield behind each to how many. Exhaust it."""
+        self._giving = given
+        try:
+            for first in range(0, len(self._writes), _YIELD_EVERY):
+                writes = self._writes[first : first + _YIELD_EVERY]
+                self._reached = first + len(writes)
+                for write in writes:
+                    write(data)
+                yield len(writes) - writes.count(_nowhere)
+            self.given = given
+        finally:
+            self._giving, self._reached = None, 0
+            if self._left:
+                self._close_up()
+
+    def dissolve(self) -> list[Subscription]:
+        """Let everybody leave; who they were."""
+        members = list(self)
+        for subscription in members:
+            self.leave(subscription)
+        return members
+
+    def _close_up(self) -> None:
+        kept = [
+            (member, write)
+            for member, write in zip(self._members, self._writes, strict=True)
+            if member is not None
+        ]
+        self._members = [member for member, _ in kept]
+        self._writes = [write for _, write in kept]
+        self._left = 0
+        if not kept:
+            self.given = None
+        for step, (member, _) in enumerate(kept):
+            member.step = step
+
+
+def _nowhere(data: bytes) -> None:
+    """Where one writes for who has left."""

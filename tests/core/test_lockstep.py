@@ -1,0 +1,138 @@
+"""Lockstep: whoever joins and leaves, at whatever moment, stands exactly behind what was written to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given as examples
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from feedsvc.core import lockstep as lockstep_module
+from feedsvc.core.lockstep import Given, Lockstep
+from feedsvc.core.positions import Position, boundary
+from feedsvc.core.subscription import Subscription
+
+
+class Reader:
+    """A member and its transport: it keeps the number of each burst, and may leave in the middle of a write."""
+
+    def __init__(self, lockstep: Lockstep, cursor: int) -> None:
+        outlet: Any = None
+        topic: Any = "topic"
+        self.subscription = Subscription(topic, outlet, at(cursor))
+        self.subscription.cursor = self.first = cursor
+        self.got: list[int] = []
+        self.leaves_at: int | None = None
+        lockstep.apart[self.subscription] = None
+        lockstep.join(self.subscription, self.write)
+
+    def write(self, data: bytes) -> None:
+        self.got.append(int(data))
+        if self.leaves_at == int(data):
+            self.subscription.full()
+
+    @property
+    def inside(self) -> bool:
+        return self.subscription.lockstep is not None
+
+    def stands(self) -> tuple[int, Position | None, Position | None]:
+        self.subscription.settle()
+        return self.subscription.cursor, self.subscription.at, self.subscription.told
+
+
+def at(cursor: int) -> Position:
+    return boundary(cursor + 1)
+
+
+def burst(number: int) -> tuple[bytes, Given]:
+    return b"%d" % number, Given(number, at(number), at(number))
+
+
+def give(lockstep: Lockstep, number: int) -> int:
+    return sum(lockstep.give(*burst(number)))
+
+
+def test_all_get_a_burst_and_stand_behind_it() -> None:
+    lockstep = Lockstep()
+    readers = [Reader(lockstep, 0) for _ in range(3)]
+    assert give(lockstep, 1) == 3
+    assert [reader.got for reader in readers] == [[1]] * 3
+    assert {reader.stands() for reader in readers} == {(1, at(1), at(1))}
+    assert not lockstep.apart
+
+
+def test_one_that_is_full_in_the_middle_of_its_write_has_got_it() -> None:
+    lockstep = Lockstep()
+    first, full, last = (Reader(lockstep, 0) for _ in range(3))
+    full.leaves_at = 1
+    give(lockstep, 1)
+    assert full.stands() == (1, at(1), at(1))
+    assert list(lockstep.apart) == [full.subscription]
+    assert give(lockstep, 2) == 2
+    assert (first.got, full.got, last.got) == ([1, 2], [1], [1, 2])
+
+
+def test_one_that_leaves_between_two_slices_gets_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lockstep_module, "_YIELD_EVERY", 1)
+    lockstep = Lockstep()
+    early, late, rest = (Reader(lockstep, 0) for _ in range(3))
+    giving = lockstep.give(*burst(1))
+    assert next(giving) == 1
+    early.subscription.full()
+    late.subscription.full()
+    assert list(giving) == [0, 1]
+    assert (early.got, late.got, rest.got) == ([1], [], [1])
+    assert (early.stands()[0], late.stands()[0], rest.stands()[0]) == (1, 0, 1)
+    assert len(lockstep) == 1
+
+
+def test_what_one_was_told_later_stays() -> None:
+    """A checkpoint moves one of them on; what all were given before it takes nothing back."""
+    lockstep = Lockstep()
+    one, other = Reader(lockstep, 0), Reader(lockstep, 0)
+    give(lockstep, 1)
+    one.subscription.settle()
+    one.subscription.cursor, one.subscription.at, one.subscription.told = 5, at(5), at(5)
+    assert (one.stands(), other.stands()) == ((5, at(5), at(5)), (1, at(1), at(1)))
+    give(lockstep, 6)
+    assert one.stands() == other.stands() == (6, at(6), at(6))
+
+
+def test_where_the_last_one_left_the_next_begins_anew() -> None:
+    """The numbers of a tail that lost its place begin again at zero."""
+    lockstep = Lockstep()
+    reader = Reader(lockstep, 7)
+    assert lockstep.dissolve() == [reader.subscription]
+    assert lockstep.given is None
+    again = Reader(lockstep, 0)
+    assert again.stands()[0] == 0
+    give(lockstep, 1)
+    assert again.stands()[0] == 1
+
+
+@settings(deadline=None)
+@examples(st.data())
+def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObject) -> None:
+    lockstep = Lockstep()
+    readers: list[Reader] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lockstep_module, "_YIELD_EVERY", data.draw(st.integers(1, 3), label="slice"))
+        for number in range(1, data.draw(st.integers(1, 6), label="bursts") + 1):
+            readers += [
+                Reader(lockstep, number - 1) for _ in range(data.draw(st.integers(0, 4), label="join"))
+            ]
+            inside = [reader for reader in readers if reader.inside]
+            for reader in inside:
+                reader.leaves_at = number if data.draw(st.booleans(), label="full") else None
+            written = 0
+            for writes in lockstep.give(*burst(number)):
+                written += writes
+                for reader in inside:
+                    if reader.inside and data.draw(st.integers(0, 4), label="gone") == 0:
+                        reader.subscription.full()
+            assert written >= sum(number in reader.got for reader in readers if reader.inside)
+            assert len(lockstep) == sum(reader.inside for reader in readers)
+    for reader in readers:
+        assert reader.got == list(range(reader.first + 1, reader.stands()[0] + 1))
