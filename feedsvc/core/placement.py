@@ -277,6 +277,35 @@ class Placement:
             if reader.place is Place.CATCHING and reader.cursor == slowest
         ]
 
+    def others_starve(self, tail: Tail) -> bool:
+        """Whether somebody on a full catch-up tail is owed nothing of what it has read, and waits for more."""
+        return bool(tail.skipping) or any(
+            reader.place is Place.CATCHING and logged.log.next_ordinal(reader.cursor) is None
+            for logged in tail.topics.values()
+            for reader in logged.readers
+        )
+
+    def step_aside(self, tail: Tail) -> None:
+        """Those in the older half of what a full catch-up tail keeps queue again, for another one: it can read on."""
+        places = self._places
+
+        def act() -> None:
+            slowest = tail.slowest_cursor()
+            if slowest is None:
+                return
+            middle = (slowest + tail.ring.head_ordinal) // 2
+            behind = [
+                reader
+                for logged in tail.topics.values()
+                for reader in logged.readers
+                if reader.place is Place.CATCHING and reader.cursor <= middle
+            ]
+            for subscription in behind:
+                places.enqueue(subscription, away_from=tail)
+            self._trim(tail)
+
+        self._do(act)
+
     def _trim(self, tail: Tail) -> None:
         tail.trim(self._places.limits.ring_records, self._places.limits.log_bytes)
 

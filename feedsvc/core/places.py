@@ -7,6 +7,7 @@ States of a subscription::
     QUEUED  --join---> SKIPPING                       QUEUED:   needs a catch-up tail
     SKIPPING -batch--> CATCHING | QUEUED | LOST       SKIPPING: on a catch-up tail, before its position
     CATCHING -pump---> LIVE | WAITING                 CATCHING: cursor into a catch-up tail's log
+    CATCHING -aside--> QUEUED | SKIPPING                        (it held up others)
     LIVE    --pump---> QUEUED                         LOST:     owes its client a resync once it can take one
     LOST    --pump---> LIVE | SNAPSHOT                SNAPSHOT: owes its client a snapshot, or is in one
     SNAPSHOT --end---> LIVE | QUEUED | LOST
@@ -152,12 +153,12 @@ class Places:
         else:
             self.enqueue(subscription)
 
-    def enqueue(self, subscription: Subscription) -> None:
+    def enqueue(self, subscription: Subscription, *, away_from: Tail | None = None) -> None:
         self._leave(subscription)
         subscription.place = Place.QUEUED
         self.queue[subscription] = None
         for tail in self.catch_ups:
-            if self.join(tail, subscription):
+            if tail is not away_from and self.join(tail, subscription):
                 return
 
     def join(self, tail: Tail, subscription: Subscription) -> bool:

@@ -1,7 +1,8 @@
 """The reader of one catch-up tail: what `tail.py` has for the live one, for as long as somebody needs it.
 
 It ends by itself: once nobody is left on its tail, or when its stream fails. What each failure means is in the table of
-`tail.py`. A tail that is full is not read on until its slowest reader has moved (rule 12).
+`tail.py`. A tail that is full is not read on until its slowest reader has moved (rule 12). A reader may be slow without
+being stuck: where others wait for it, on its tail or for the slot, it steps aside and queues for another tail.
 """
 
 from __future__ import annotations
@@ -15,11 +16,17 @@ from feedsvc.ports import EventUnavailable, PositionLost, SourceError
 from feedsvc.runtime.backoff import Backoff
 from feedsvc.runtime.tail import Doubt, Readers
 
+_STEPS_ASIDE_AFTER_S = 5.0
+"""How long, in all, others on a tail may have to wait for those who hold it up."""
+_YIELDS_AFTER_S = 30.0
+"""How long, in all, a tail that is held up keeps its slot while somebody waits for one: a turn."""
+
 
 class CatchUpReader:
     """Serves one catch-up tail from `start` until nobody is left on it.
 
-    `opened` is called once the stream is open and those it can serve have joined. A reader whose stream fails does not
+    `opened` is called once the stream is open and those it can serve have joined; `wanted` says whether somebody waits
+    for a slot. A reader whose stream fails does not
     try again: it would keep a slot and a log while it waits, and other topics would wait for a fault of this one.
     """
 
@@ -29,10 +36,13 @@ class CatchUpReader:
         start: Position,
         backoff: Backoff,
         opened: Callable[[], None] = lambda: None,
+        wanted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._readers = readers
         self._start = start
         self._opened = opened
+        self._wanted = wanted
+        self._starved_s = self._wanted_s = 0.0
         self._tail: Tail | None = None
         self._backoff = backoff
         self._doubt = Doubt()
@@ -111,9 +121,23 @@ class CatchUpReader:
                 for subscription in readers.placement.holding_up(tail):
                     subscription.outlet.too_slow(subscription)
                 return
+            asked = readers.clock.monotonic()
             await readers.wait_changed(min(left_s, 1.0))
+            await self._part(tail, readers.clock.monotonic() - asked)
             if tail.slowest_cursor() != before:
                 return
+
+    async def _part(self, tail: Tail, waited_s: float) -> None:
+        """Note for whom the tail was held up once more, and part with those who do it once that is too long."""
+        readers = self._readers
+        if readers.placement.others_starve(tail):
+            self._starved_s += waited_s
+        elif self._wanted():
+            self._wanted_s += waited_s
+        if self._starved_s >= _STEPS_ASIDE_AFTER_S or self._wanted_s >= _YIELDS_AFTER_S:
+            self._starved_s = self._wanted_s = 0.0
+            async with readers.lock:
+                readers.placement.step_aside(tail)
 
     async def _give_up(self, error: Exception) -> None:
         reason = "token_expired" if isinstance(error, PositionLost) else "event_unavailable"

@@ -42,6 +42,10 @@ class CatchUpSlots:
         self._turns.free(tenant)
         self._start_next()
 
+    def wanted(self, tenant: str) -> bool:
+        """Whether somebody waits for the slot of a tenant that has one."""
+        return self._turns.wanted(tenant)
+
     def _start_next(self) -> None:
         while (waiter := self._turns.next()) is not None:
             if waiter.turn.cancelled():  # in this round of the loop: it has not left the queue yet

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from feedsvc.core.placement import Placement
@@ -142,7 +143,9 @@ class Feed:
 
     async def _catch_up(self, start: Position, opened: asyncio.Event) -> None:
         """One catch-up tail in one slot. `opened` is set once those it serves have left the queue, or it ended."""
-        reader = CatchUpReader(self.readers, start, self._backoff, opened.set)
+        reader = CatchUpReader(
+            self.readers, start, self._backoff, opened.set, partial(self._slots.wanted, self._tenant)
+        )
         try:
             await reader.run()
         finally:

@@ -60,6 +60,11 @@ class Turns(Generic[T]):
             return item
         return None
 
+    def wanted(self, tenant: str) -> bool:
+        """Whether a slot that a tenant gave back would be somebody's at once. O(tenants that wait)."""
+        all_taken = self.taken >= self._slots
+        return any(name == tenant or (all_taken and self._taken[name] < self._share) for name in self._queues)
+
     def free(self, tenant: str) -> None:
         self._taken[tenant] -= 1
         if not self._taken[tenant]:

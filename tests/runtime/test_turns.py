@@ -36,3 +36,18 @@ def test_who_left_gets_no_turn() -> None:
     turns.leave("a", "a2")
     turns.leave("b", "b1")
     assert (turns.next(), turns.next(), turns.waiting) == ("a1", None, 0)
+
+
+def test_whether_a_slot_given_back_would_be_somebodys() -> None:
+    """Of the same tenant, or of one that is not at its share where all slots are taken."""
+    turns: Turns[str] = Turns(slots=3, share=2)
+    for item in ("a1", "a2", "a3", "b1"):
+        turns.wait(item[0], item)
+    assert [turns.next(), turns.next(), turns.next()] == ["a1", "b1", "a2"]
+    assert turns.wanted("a")
+    assert not turns.wanted("b"), "a has its share"
+    turns.wait("c", "c1")
+    assert turns.wanted("b")
+    turns.leave("a", "a3")
+    turns.leave("c", "c1")
+    assert not turns.wanted("a")

@@ -208,13 +208,30 @@ def catch_up_tail_trimmed_below_its_readers(patch: pytest.MonkeyPatch) -> None:
 
 
 def full_before_trimming(patch: pytest.MonkeyPatch) -> None:
-    """A catch-up tail stays full of what nobody needs any more; found by this simulation."""
+    """A catch-up tail stays full of what nobody needs any more; found by this simulation.
+
+    That those who hold a tail up step aside would hide it.
+    """
 
     def is_full(self: Placement, tail: Tail) -> bool:
         limits = self._places.limits
         return not tail.is_live and tail.over(limits.ring_records, limits.log_bytes)
 
     patch.setattr(Placement, "is_full", is_full)
+    patch.setattr(Placement, "step_aside", lambda *_: None)
+
+
+def who_came_last_gets_it_twice(patch: pytest.MonkeyPatch) -> None:
+    """One that has read what the others are still owed in this step falls in with them."""
+
+    def fall_in(self: Places, subscription: Subscription) -> None:
+        logged, write = subscription.logged, subscription.outlet.direct
+        if subscription.lockstep is not None or logged is None or write is None:
+            return
+        if subscription.outlet.writable and not subscription.closed:
+            logged.lockstep.join(subscription, write)
+
+    patch.setattr(Places, "_fall_in", fall_in)
 
 
 def position_taken_after_the_find(patch: pytest.MonkeyPatch) -> None:
@@ -278,4 +295,5 @@ MUTANTS: tuple[Mutant, ...] = (
     resumed_before_progress,
     catch_up_tail_trimmed_below_its_readers,
     full_before_trimming,
+    who_came_last_gets_it_twice,
 )

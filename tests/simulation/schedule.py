@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from feedsvc.core import fan_out_places, lockstep, resync_pace, ring, tokens, topic_log
 from feedsvc.core.changes import ScopeLevel
 from feedsvc.core.limits import Limits
+from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
-from feedsvc.runtime import backoff
+from feedsvc.runtime import backoff, catch_up_reader
 from feedsvc.runtime import tail as runtime_tail
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer
@@ -76,6 +78,7 @@ class Schedule:
         self.rng = Random(seed)
         self.world: World | None = None
         self.consumers: list[Consumer] = []
+        self._faults = True
 
     async def run(self) -> Figures:
         rng = self.rng
@@ -90,11 +93,18 @@ class Schedule:
             if rng.random() < 0.5:
                 tuned.enter_context(patch.object(ring, "_COMPACT_AT", 4))
                 tuned.enter_context(patch.object(topic_log, "_COMPACT_AT", 2))
-            # Half of the time every write of a fan-out lets others run behind it, who may leave or fill up meanwhile.
+            tuned.enter_context(
+                patch.object(catch_up_reader, "_STEPS_ASIDE_AFTER_S", rng.choice((0.2, 1.0, 5.0)))
+            )
+            tuned.enter_context(
+                patch.object(catch_up_reader, "_YIELDS_AFTER_S", rng.choice((0.5, 5.0, 30.0)))
+            )
+            # Half of the time others run in the middle of a step, behind every write.
             if rng.random() < 0.5:
                 tuned.enter_context(patch.object(lockstep, "_YIELD_EVERY", 1))
                 tuned.enter_context(patch.object(fan_out_places, "_YIELD_EVERY", 1))
                 tuned.enter_context(patch.object(runtime_tail, "SLICE_S", -1.0))
+                tuned.enter_context(patch.object(Placement, "batch", self._disturbed(Placement.batch)))
             world = self.world = World(
                 rng, level, self._limits(), rng.random() < 0.7, rng.choice((0, 0, 0.1, 0.5))
             )
@@ -195,6 +205,34 @@ class Schedule:
         action = self.rng.choices([action for action, _ in self.actions], self._weights)[0]
         world.note(action.__name__[1:])
         action(world)
+
+    def _disturbed(
+        self, batch: Callable[..., Iterator[Reached | None]]
+    ) -> Callable[..., Iterator[Reached | None]]:
+        def disturbed(*arguments: Any) -> Iterator[Reached | None]:
+            for reached in batch(*arguments):
+                if self.rng.random() < 0.3:
+                    self._disturb()
+                yield reached
+
+        return disturbed
+
+    def _disturb(self) -> None:
+        """A connection ends, as long as there are faults, or is full for a moment."""
+        consumer = self.rng.choice(self.consumers)
+        connection = consumer.connection
+        if connection is None:
+            return
+        if self._faults and self.rng.random() < 0.1:
+            consumer.cut()
+            return
+
+        def room_again() -> None:
+            if connection is consumer.connection:
+                connection.set_writable(True)
+
+        connection.set_writable(False)
+        asyncio.get_running_loop().call_later(0.01, room_again)
 
     def _check(self, world: World) -> None:
         if world.broken is not None:
@@ -351,6 +389,7 @@ class Schedule:
     async def _end(self, world: World) -> None:
         """Nothing fails any more: everybody must become live, get everything, and leave nothing behind."""
         world.note("the end begins")
+        self._faults = False
         for instance in world.instances:
             instance.source.heal()
         for consumer in self.consumers:
