@@ -111,6 +111,11 @@ class Probe:
         return Health(ok=not self._needs_source, status="degraded", detail=detail)
 
 
+_UNSENT_BYTES = 256 << 10
+"""What the kernel may keep unsent of an accepted socket (TCP_NOTSENT_LOWAT, inherited from the one that listens). By
+itself it takes megabytes, and a client on a slow line, which reads all the time, would seem to take nothing for long."""
+
+
 class CannotListen(Exception):
     """The address is taken or not of this machine."""
 
@@ -125,6 +130,8 @@ class FeedServer(uvicorn.Server):
             raise CannotListen from None
         for listening in self.servers:
             for found in listening.sockets:
+                if found.family in (socket.AF_INET, socket.AF_INET6):
+                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
                 host, port = found.getsockname()[:2]
                 logs.report("service.listening", {"host": host, "port": port})
 
