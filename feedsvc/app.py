@@ -113,7 +113,7 @@ class Probe:
 
 _UNSENT_BYTES = 256 << 10
 """What the kernel may keep unsent of an accepted socket (TCP_NOTSENT_LOWAT, inherited from the one that listens). By
-itself it takes megabytes, and a client on a slow line, which reads all the time, would seem to take nothing for long."""
+itself it takes megabytes, and a client on a slow line, which reads all the time, would seem to take nothing."""
 
 
 class CannotListen(Exception):
