@@ -111,17 +111,20 @@ class Probe:
         return Health(ok=not self._needs_source, status="degraded", detail=detail)
 
 
-_UNSENT_BYTES = 256 << 10
-"""What the kernel may keep unsent of an accepted socket (TCP_NOTSENT_LOWAT, inherited from the one that listens). By
-itself it takes megabytes, and a client on a slow line, which reads all the time, would seem to take nothing."""
-
-
 class CannotListen(Exception):
     """The address is taken or not of this machine."""
 
 
 class FeedServer(uvicorn.Server):
-    """uvicorn without its signal handlers, and without its exit of the process where it cannot listen."""
+    """uvicorn without its signal handlers, and without its exit of the process where it cannot listen.
+
+    The kernel keeps at most `unsent_bytes` unsent for an accepted socket (TCP_NOTSENT_LOWAT, inherited from the one
+    that listens): by itself it takes megabytes, and has no room for minutes on a slow line that is read all the time.
+    """
+
+    def __init__(self, config: uvicorn.Config, unsent_bytes: int) -> None:
+        super().__init__(config)
+        self._unsent_bytes = unsent_bytes
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -131,7 +134,7 @@ class FeedServer(uvicorn.Server):
         for listening in self.servers:
             for found in listening.sockets:
                 if found.family in (socket.AF_INET, socket.AF_INET6):
-                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+                    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
                 host, port = found.getsockname()[:2]
                 logs.report("service.listening", {"host": host, "port": port})
 
@@ -249,7 +252,7 @@ class Service:
         )
         app = build_app(routes, settings.allowed_origins, self._metrics, self._report)
         server_config = _server_config(settings, limits, traced(app, self._tracing.tracer))
-        self._server = FeedServer(server_config)
+        self._server = FeedServer(server_config, limits.unsent_bytes)
 
     async def run(self) -> int:
         """Serve until a signal; the exit code."""

@@ -298,6 +298,17 @@ LIMIT_TESTS: dict[str, Shown] = {
         "a stream opens",
         "runtime/test_feed.py::test_a_storm_of_reconnects_is_gathered_even_if_each_one_is_older_than_the_last",
     ),
+    "step_aside_after_s": shown(
+        "they queue for another one",
+        "runtime/test_step_aside.py::test_a_client_of_another_tenant_waits_only_seconds_for_it",
+    ),
+    "catch_up_turn_s": shown(
+        "the next one's turn", "runtime/test_step_aside.py::test_the_only_slot_goes_round"
+    ),
+    "unsent_bytes": shown(
+        "the transport is full sooner, and has room again sooner",
+        "e2e/test_slow_but_steady.py::test_who_reads_a_megabyte_a_second_is_not_closed_as_slow",
+    ),
     "tail_linger_s": shown("the stream ends", "runtime/test_tail_room.py::test_nothing_is_left_behind"),
     "high_water_bytes": shown(
         "the cursor stays in the log",

@@ -356,6 +356,18 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         "In a storm of reconnects a catch-up tail waits for more of them.",
     ),
     Limit(
+        "step_aside_after_s",
+        5,
+        "seconds",
+        "How long others on a catch-up tail wait, in all, for those who hold it up.",
+    ),
+    Limit(
+        "catch_up_turn_s",
+        30,
+        "seconds",
+        "How long a catch-up tail that is held up keeps its slot while others wait for one.",
+    ),
+    Limit(
         "tail_linger_s",
         30,
         "seconds",
@@ -366,6 +378,12 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         64 * _KIB,
         "bytes",
         "Per socket; above it the cursor waits, and the log is shared.",
+    ),
+    Limit(
+        "unsent_bytes",
+        256 * _KIB,
+        "bytes",
+        "Per socket, in the kernel: a slow line must not look like a client that takes nothing.",
     ),
     Limit(
         "metric_tenants",

@@ -84,8 +84,11 @@ class Limits(msgspec.Struct, frozen=True):
     snapshot_page_bytes: int = _whole("snapshot_page_bytes")
     catch_up_window_s: float = _seconds("catch_up_window_s")
     catch_up_gather_s: float = _seconds("catch_up_gather_s")
+    step_aside_after_s: float = _seconds("step_aside_after_s")
+    catch_up_turn_s: float = _seconds("catch_up_turn_s")
     tail_linger_s: float = _seconds("tail_linger_s")
     high_water_bytes: int = _whole("high_water_bytes")
+    unsent_bytes: int = _whole("unsent_bytes")
     metric_tenants: int = _whole("metric_tenants")
     policy_file_bytes: int = _whole("policy_file_bytes")
 

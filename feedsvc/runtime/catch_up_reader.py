@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from feedsvc.core.changes import TailScope
+from feedsvc.core.limits import Limits
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.tail import Tail
 from feedsvc.ports import EventUnavailable, PositionLost, SourceError
 from feedsvc.runtime.backoff import Backoff
 from feedsvc.runtime.tail import Doubt, Readers
-
-_STEPS_ASIDE_AFTER_S = 5.0
-"""How long, in all, others on a tail may have to wait for those who hold it up."""
-_YIELDS_AFTER_S = 30.0
-"""How long, in all, a tail that is held up keeps its slot while somebody waits for one: a turn."""
 
 
 class CatchUpReader:
@@ -35,11 +31,13 @@ class CatchUpReader:
         readers: Readers,
         start: Position,
         backoff: Backoff,
-        opened: Callable[[], None] = lambda: None,
-        wanted: Callable[[], bool] = lambda: False,
+        limits: Limits,
+        opened: Callable[[], None],
+        wanted: Callable[[], bool],
     ) -> None:
         self._readers = readers
         self._start = start
+        self._limits = limits
         self._opened = opened
         self._wanted = wanted
         self._starved_s = self._wanted_s = 0.0
@@ -134,7 +132,8 @@ class CatchUpReader:
             self._starved_s += waited_s
         elif self._wanted():
             self._wanted_s += waited_s
-        if self._starved_s >= _STEPS_ASIDE_AFTER_S or self._wanted_s >= _YIELDS_AFTER_S:
+        limits = self._limits
+        if self._starved_s >= limits.step_aside_after_s or self._wanted_s >= limits.catch_up_turn_s:
             self._starved_s = self._wanted_s = 0.0
             async with readers.lock:
                 readers.placement.step_aside(tail)

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from feedsvc.core.limits import Limits
 from feedsvc.core.placement import Placement
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
@@ -29,8 +30,7 @@ class Feed:
         self,
         readers: Readers,
         slots: CatchUpSlots,
-        catch_up_window_s: float,
-        catch_up_gather_s: float,
+        limits: Limits,
     ) -> None:
         self.readers = readers
         self.placement: Placement = readers.placement
@@ -39,8 +39,7 @@ class Feed:
         """The live tail has been opened once, so that subscriptions can be answered."""
         self.idle_since: float | None = readers.clock.monotonic()
         self._slots = slots
-        self._catch_up_window_s = catch_up_window_s
-        self._catch_up_gather_s = catch_up_gather_s
+        self._limits = limits
         self._tenant = readers.scope.database
         self._lag = (-math.inf, 0)
         self._backoff = Backoff(readers.random)
@@ -133,7 +132,7 @@ class Feed:
         """Wait for those that ask at the same time. One client waits for a window. In a storm, where the queue has
         grown by half within the last window, the next one is twice as long: whoever comes later with an older position
         needs another tail."""
-        window_s, left_s = self._catch_up_window_s, self._catch_up_gather_s
+        window_s, left_s = self._limits.catch_up_window_s, self._limits.catch_up_gather_s
         queued = 0
         while left_s > 0 and self.placement.queued > queued * 1.5:
             queued = self.placement.queued
@@ -143,9 +142,8 @@ class Feed:
 
     async def _catch_up(self, start: Position, opened: asyncio.Event) -> None:
         """One catch-up tail in one slot. `opened` is set once those it serves have left the queue, or it ended."""
-        reader = CatchUpReader(
-            self.readers, start, self._backoff, opened.set, partial(self._slots.wanted, self._tenant)
-        )
+        wanted = partial(self._slots.wanted, self._tenant)
+        reader = CatchUpReader(self.readers, start, self._backoff, self._limits, opened.set, wanted)
         try:
             await reader.run()
         finally:

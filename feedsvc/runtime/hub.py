@@ -248,7 +248,7 @@ class Hub:
             limits.slow_after_s,
             self._tracer,
         )
-        feed = Feed(readers, self._slots, limits.catch_up_window_s, limits.catch_up_gather_s)
+        feed = Feed(readers, self._slots, limits)
         placement.on_change(feed.changed)
         return feed
 

@@ -20,7 +20,7 @@ from feedsvc.core.limits import Limits
 from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.positions import PositionKind, record_position
 from feedsvc.ports import EventUnavailable, PositionLost, SourceUnavailable
-from feedsvc.runtime import backoff, catch_up_reader
+from feedsvc.runtime import backoff
 from feedsvc.runtime import tail as runtime_tail
 from tests.simulation import checks
 from tests.simulation.consumer import HISTORY_REASONS, Consumer
@@ -93,12 +93,6 @@ class Schedule:
             if rng.random() < 0.5:
                 tuned.enter_context(patch.object(ring, "_COMPACT_AT", 4))
                 tuned.enter_context(patch.object(topic_log, "_COMPACT_AT", 2))
-            tuned.enter_context(
-                patch.object(catch_up_reader, "_STEPS_ASIDE_AFTER_S", rng.choice((0.2, 1.0, 5.0)))
-            )
-            tuned.enter_context(
-                patch.object(catch_up_reader, "_YIELDS_AFTER_S", rng.choice((0.5, 5.0, 30.0)))
-            )
             # Half of the time others run in the middle of a step, behind every write.
             if rng.random() < 0.5:
                 tuned.enter_context(patch.object(lockstep, "_YIELD_EVERY", 1))
@@ -126,6 +120,8 @@ class Schedule:
             high_water_bytes=rng.choice((1, 1_000, 64_000)),
             catch_up_tails=rng.choice((1, 1, 2, 3)),
             catch_up_window_s=rng.choice((0.0, 0.01, 0.2)),
+            step_aside_after_s=rng.choice((0.2, 1.0, 5.0)),
+            catch_up_turn_s=rng.choice((0.5, 5.0, 30.0)),
             max_replay_bytes=3_000 if rng.random() < 0.1 else 1 << 30,
             checkpoint_interval_s=rng.choice((0.2, 1.0, 4.0)),
             slow_after_s=rng.choice((1.0, 5.0, 30.0)),
