@@ -21,7 +21,7 @@ from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.held import Held
 from feedsvc.runtime.wheel import GRAIN_S, NO_SLOT
 
-_MAX_OWED_BYTES = 256 << 10
+_MAX_OWED_BYTES = 1 << 20
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
 
 _BOTH = [session.CheckpointDue(), session.HeartbeatDue()]

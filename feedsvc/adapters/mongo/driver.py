@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from bson import Timestamp
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, PyMongoError
 
 from feedsvc.adapters.mongo import oplog, snapshot, split
 from feedsvc.adapters.mongo.clients import Clients, Driver, Reads, Upstream, connect
@@ -143,8 +144,11 @@ class MongoSource:
             upstream = await self._watch(scope, start_after=start_after(position))
             return MongoStream(upstream, scope.level, position, await_s=self._await_s)
         # SecantusDB dates its answers ahead of all entries, and a stream opened at a time that no entry has reached
-        # misses what is committed while the engine looks for one (decision 5). Opened at an entry, it does not.
-        newest, start = await oplog.oplog_last(self.reads), position.cluster_time
+        # misses what is committed while the engine looks for one (decision 5). Opened at an entry, it does not. Where
+        # that question is not answered the stream is: it must not fail because of another pool's connections.
+        newest, start = None, position.cluster_time
+        with suppress(PyMongoError, SourceUnavailable):
+            newest = await oplog.oplog_last(self.reads)
         seek: Seek | Past | None = None if position.is_boundary else Seek(position)
         if newest is not None and newest < start:
             start, seek = newest, seek or Past(position, newest)
