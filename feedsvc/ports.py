@@ -104,8 +104,12 @@ class OplogWindow(msgspec.Struct, frozen=True):
 class ChangeSource(Protocol):
     """MongoDB. All methods raise `SourceError`."""
 
-    async def open(self, scope: TailScope, position: Position) -> ChangeStream:
+    async def open(
+        self, scope: TailScope, position: Position, *, await_s: float | None = None
+    ) -> ChangeStream:
         """A stream of everything after `position` (for a bare time: at or after it).
+
+        `await_s`: the longest that an answer without changes takes, if that is sooner than it would be anyway.
 
         A DROP position or a digest form is opened by time and read up to the record it names; where that record
         does not come, `read` raises `PositionLost`. Losses may be raised here or by a later `read`.

@@ -17,6 +17,9 @@ from feedsvc.ports import EventUnavailable, PositionLost, SourceError
 from feedsvc.runtime.backoff import Backoff
 from feedsvc.runtime.tail import Doubt, Readers
 
+_AWAIT_S = 0.25
+"""Whoever resumes into quiet waits for answers without changes, of which a confirmed boundary may take four."""
+
 
 class CatchUpReader:
     """Serves one catch-up tail from `start` until nobody is left on it.
@@ -82,7 +85,7 @@ class CatchUpReader:
         readers, placement = self._readers, self._readers.placement
         if self._tail is not None:
             self._start = self._tail.head
-        stream = await readers.source.open(readers.scope, self._start)
+        stream = await readers.source.open(readers.scope, self._start, await_s=_AWAIT_S)
         opened, answered = readers.clock.monotonic(), False
         readers.metrics.count("catch_ups_opened", level=readers.scope.level)
         try:

@@ -71,7 +71,10 @@ class MemorySource:
     def take_cursor_fault(self) -> SourceError | None:
         return self._cursor_faults.pop(0) if self._cursor_faults else None
 
-    async def open(self, scope: TailScope, position: Position) -> MemoryStream:
+    async def open(
+        self, scope: TailScope, position: Position, *, await_s: float | None = None
+    ) -> MemoryStream:
+        """`await_s` has no effect: an answer without changes takes no time here."""
         return self.open_now(scope, position)
 
     def open_now(self, scope: TailScope, position: Position) -> MemoryStream:

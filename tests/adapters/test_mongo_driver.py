@@ -6,12 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
 from feedsvc.adapters.mongo import MongoSource
-from feedsvc.adapters.mongo.clients import Driver
+from feedsvc.adapters.mongo.clients import Driver, Upstream
 from feedsvc.core.changes import TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import SourceError, SourceRefused, SourceUnavailable
@@ -194,6 +195,28 @@ def test_motor_has_a_thread_for_each_read_unless_the_operator_says_otherwise(
     environment = inherited | set_by_operator
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout.strip(), done.stderr) == (str(threads), "")
+
+
+async def test_a_stream_may_be_asked_to_answer_sooner_but_not_later(
+    driver: Driver, engine: Engine, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = MongoSource(engine.uri, driver=driver, max_streams=1, await_s=0.5)
+    await source.start()
+    clients = source._started()
+    asked: list[int] = []
+    watch = clients.watch
+
+    async def noting(scope: TailScope, options: Mapping[str, Any]) -> Upstream:
+        asked.append(options["max_await_time_ms"])
+        return await watch(scope, options)
+
+    monkeypatch.setattr(clients, "watch", noting)
+    for await_s in (None, 0.1, 3.0):
+        now = boundary(await source.operation_time())
+        stream = await source.open(TailScope("collection", fresh_database, "c"), now, await_s=await_s)
+        await stream.close()
+    await source.close()
+    assert asked == [500, 100, 500]
 
 
 async def test_a_time_ahead_of_all_entries_opens_behind_the_newest(

@@ -59,7 +59,9 @@ class ScriptedSource(MemorySource):
         self.ahead = 0
         self.readable_oplog = True
 
-    async def open(self, scope: TailScope, position: Position) -> ChangeStream:  # type: ignore[override]
+    async def open(  # type: ignore[override]
+        self, scope: TailScope, position: Position, *, await_s: float | None = None
+    ) -> ChangeStream:
         opening = Opening(scope, position)
         self.openings.append(opening)
         return ScriptedStream(self, opening, self.open_now(scope, self.on_open(opening) or position))

@@ -669,7 +669,7 @@ class Yielding(MemorySource):
         await asyncio.sleep(0)
         return await super().operation_time()
 
-    async def open(self, scope: Any, position: Any) -> Any:
+    async def open(self, scope: Any, position: Any, *, await_s: float | None = None) -> Any:
         await asyncio.sleep(0)
         return await super().open(scope, position)
 

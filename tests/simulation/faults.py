@@ -117,7 +117,9 @@ class FaultySource(MemorySource):
         self.count(fault)
         return fault
 
-    async def open(self, scope: TailScope, position: Position) -> ChangeStream:  # type: ignore[override]
+    async def open(  # type: ignore[override]
+        self, scope: TailScope, position: Position, *, await_s: float | None = None
+    ) -> ChangeStream:
         self.count(self._open_faults[0] if self._open_faults else None)
         stream = FaultyStream(self, self.open_now(scope, position), self._rng)
         self._streams.append(stream)

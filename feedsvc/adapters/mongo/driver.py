@@ -105,8 +105,11 @@ class MongoSource:
         """The client for everything but streams; its documents decode as `decode.BODY_CODEC` says."""
         return self._started().reads
 
-    async def open(self, scope: TailScope, position: Position) -> MongoStream:
-        return await self._classified(self._open(scope, position))
+    async def open(
+        self, scope: TailScope, position: Position, *, await_s: float | None = None
+    ) -> MongoStream:
+        await_s = self._await_s if await_s is None else min(self._await_s, await_s)
+        return await self._classified(self._open(scope, position, await_s))
 
     async def find(self, namespace: Namespace, query: Document, after: int) -> snapshot.MongoCursor:
         return await self._classified(snapshot.find(self._started(), namespace, query, after))
@@ -139,10 +142,10 @@ class MongoSource:
         except Exception as error:
             raise classify(error) from None
 
-    async def _open(self, scope: TailScope, position: Position) -> MongoStream:
+    async def _open(self, scope: TailScope, position: Position, await_s: float) -> MongoStream:
         if not opens_by_time(position):
-            upstream = await self._watch(scope, start_after=start_after(position))
-            return MongoStream(upstream, scope.level, position, await_s=self._await_s)
+            upstream = await self._watch(scope, await_s, start_after=start_after(position))
+            return MongoStream(upstream, scope.level, position, await_s=await_s)
         # SecantusDB dates its answers ahead of all entries, and a stream opened at a time that no entry has reached
         # misses what is committed while the engine looks for one (decision 5). Opened at an entry, it does not. Where
         # that question is not answered the stream is: it must not fail because of another pool's connections.
@@ -152,18 +155,18 @@ class MongoSource:
         seek: Seek | Past | None = None if position.is_boundary else Seek(position)
         if newest is not None and newest < start:
             start, seek = newest, seek or Past(position, newest)
-        upstream = await self._open_by_time(scope, start)
+        upstream = await self._open_by_time(scope, await_s, start)
 
         async def reopen(found: Position) -> Upstream:
-            return await self._watch(scope, start_after=start_after(found))
+            return await self._watch(scope, await_s, start_after=start_after(found))
 
-        return MongoStream(upstream, scope.level, position, await_s=self._await_s, seek=seek, reopen=reopen)
+        return MongoStream(upstream, scope.level, position, await_s=await_s, seek=seek, reopen=reopen)
 
-    async def _open_by_time(self, scope: TailScope, cluster_time: int) -> Upstream:
+    async def _open_by_time(self, scope: TailScope, await_s: float, cluster_time: int) -> Upstream:
         """Open at a time and make sure that the oplog still holds it: SecantusDB starts from its oldest entry
         without a word. An oplog that may not be read is trusted: MongoDB answers 286 by itself."""
         seconds, increment = timestamp_parts(cluster_time)
-        upstream = await self._watch(scope, start_at_operation_time=Timestamp(seconds, increment))
+        upstream = await self._watch(scope, await_s, start_at_operation_time=Timestamp(seconds, increment))
         try:
             first = await oplog.oplog_first(self.reads)
             if first is not None and first > cluster_time:
@@ -173,13 +176,13 @@ class MongoSource:
             raise
         return upstream
 
-    async def _watch(self, scope: TailScope, **start: Any) -> Upstream:
+    async def _watch(self, scope: TailScope, await_s: float, **start: Any) -> Upstream:
         """A change stream of the scope with the options that every stream has, and where it starts."""
         clients = self._started()
         options = {
             "full_document": "updateLookup",
             "full_document_before_change": "whenAvailable",
-            "max_await_time_ms": int(self._await_s * 1000),
+            "max_await_time_ms": int(await_s * 1000),
             "batch_size": _BATCH_EVENTS,
             **start,
         }
