@@ -14,7 +14,8 @@ from playwright.async_api import Browser, Page
 from pymongo import MongoClient
 
 from tests.support.engine import Engine
-from tests.support.service import ONE_DATABASE_PER_TENANT, Service, free_port, make_jwt
+from tests.support.ports import free_port
+from tests.support.service import ONE_DATABASE_PER_TENANT, Service, make_jwt
 
 pytestmark = [pytest.mark.verify, pytest.mark.asyncio(loop_scope="module")]
 

@@ -15,7 +15,8 @@ from websockets.exceptions import InvalidStatus
 
 from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
-from tests.support.service import JWT_SECRET, Service, client_of, free_port
+from tests.support.ports import free_port
+from tests.support.service import JWT_SECRET, Service, client_of
 
 
 def status(service: Service, question: str) -> tuple[int, str]:

@@ -23,7 +23,8 @@ from websockets.typing import Origin, Subprotocol
 
 from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from tests.e2e.conftest import Documents
-from tests.support.service import JWT_SECRET, Client, Frame, Service, free_port, make_jwt
+from tests.support.ports import free_port
+from tests.support.service import JWT_SECRET, Client, Frame, Service, make_jwt
 from tests.support.sse import refused, stream_of
 
 PASSWORD = "hunter2-of-the-database"

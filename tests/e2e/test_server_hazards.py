@@ -31,6 +31,7 @@ from tests.support.fault_proxy import FaultProxy
 from tests.support.frames import received
 from tests.support.key_server import IssuerKey, KeyServer
 from tests.support.narrow_socket import narrow_socket
+from tests.support.ports import free_port
 from tests.support.proxy import EngineProxy
 from tests.support.service import (
     JWT_SECRET,
@@ -38,7 +39,6 @@ from tests.support.service import (
     Client,
     Service,
     client_of,
-    free_port,
     make_jwt,
     token_key,
 )

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.proxies.page import blocks, replaced
-from tests.support.service import Service, free_port
+from tests.support.ports import free_port
+from tests.support.service import Service
 
 _START_WITHIN_S = 10.0
 _PACKAGES = "/usr/sbin"

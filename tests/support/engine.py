@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ import pytest
 from bson import Timestamp
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
+
+from tests.support.ports import free_port
 
 URI_VARIABLE = "FEEDSVC_TEST_MONGODB_URI"
 _START_TIMEOUT_S = 30.0
@@ -46,7 +47,7 @@ class Engine:
         standalone: bool = False,
         sync_on_commit: bool = True,
     ) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="feedsvc-engine-"))
         self._arguments = [
             str(Path(sys.executable).parent / "secantusd-py"),
@@ -171,14 +172,6 @@ def forget_driver_sockets() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-def _free_port() -> int:
-    """A port that the kernel hands out now; parallel workers ask the same kernel, so they get different ones."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.support.frames import Frame as Frame
 from tests.support.frames import received
+from tests.support.ports import free_port
 
 JWT_SECRET = "a development secret of more than 32 bytes"
 START_TIMEOUT_S = 30.0
@@ -271,10 +271,3 @@ async def client_of(service: Address, tenant: str, **claims: Any) -> AsyncIterat
         client = Client(socket)
         assert (await client.receive())["type"] == "welcome"
         yield client
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
