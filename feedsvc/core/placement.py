@@ -137,7 +137,7 @@ class Placement:
             else:
                 for subscription in list(tail.skipping):
                     places.resolve(tail, subscription)
-                for reader in [reader for logged in tail.topics.values() for reader in logged.readers]:
+                for reader in list(tail.readers):
                     places.pump(reader)
                     yield None
             self._trim(tail)
@@ -158,8 +158,7 @@ class Placement:
             live = self._places.live
             if live is None:
                 raise RuntimeError("the live tail has not been opened")
-            lost = [reader for logged in live.topics.values() for reader in logged.readers]
-            lost += self._places.snapshots
+            lost = [*live.readers, *self._places.snapshots]
             live.restart(start)
             for subscription in lost:
                 self._places.lose(subscription, reason)
@@ -222,7 +221,7 @@ class Placement:
             concerned = list(places.queue)
             if tail is not None:
                 concerned = list(tail.skipping)
-                located = [reader for logged in tail.topics.values() for reader in logged.readers]
+                located = list(tail.readers)
                 places.forget(tail)
                 for subscription in located:
                     places.lose(subscription, places.told_reason(subscription, reason))
@@ -243,8 +242,7 @@ class Placement:
         places = self._places
 
         def act() -> None:
-            concerned = list(tail.skipping)
-            concerned += [reader for logged in tail.topics.values() for reader in logged.readers]
+            concerned = [*tail.skipping, *tail.readers]
             places.forget(tail)
             for subscription in concerned:
                 places.enqueue(subscription)
@@ -271,18 +269,16 @@ class Placement:
         """The located subscriptions that keep a full catch-up tail from reading on."""
         slowest = tail.slowest_cursor()
         return [
-            reader
-            for logged in tail.topics.values()
-            for reader in logged.readers
-            if reader.place is Place.CATCHING and reader.cursor == slowest
+            reader for reader in tail.readers if reader.place is Place.CATCHING and reader.cursor == slowest
         ]
 
     def others_starve(self, tail: Tail) -> bool:
         """Whether somebody on a full catch-up tail is owed nothing of what it has read, and waits for more."""
         return bool(tail.skipping) or any(
-            reader.place is Place.CATCHING and logged.log.next_ordinal(reader.cursor) is None
-            for logged in tail.topics.values()
-            for reader in logged.readers
+            reader.place is Place.CATCHING
+            and reader.logged is not None
+            and reader.logged.log.next_ordinal(reader.cursor) is None
+            for reader in tail.readers
         )
 
     def step_aside(self, tail: Tail) -> None:
@@ -296,8 +292,7 @@ class Placement:
             middle = (slowest + tail.ring.head_ordinal) // 2
             behind = [
                 reader
-                for logged in tail.topics.values()
-                for reader in logged.readers
+                for reader in tail.readers
                 if reader.place is Place.CATCHING and reader.cursor <= middle
             ]
             for subscription in behind:

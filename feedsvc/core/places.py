@@ -111,9 +111,8 @@ class Places:
     def forget(self, tail: Tail) -> None:
         for subscription in list(tail.skipping):
             self._leave(subscription)
-        for logged in list(tail.topics.values()):
-            for subscription in list(logged.readers):
-                self._leave(subscription)
+        for subscription in list(tail.readers):
+            self._leave(subscription)
         if tail in self.catch_ups:
             self.catch_ups.remove(tail)
 

@@ -105,6 +105,11 @@ class Tail:
     def head(self) -> Position:
         return self.ring.head
 
+    @property
+    def readers(self) -> Iterator[Subscription]:
+        """Those of all topics."""
+        return (reader for logged in self.topics.values() for reader in logged.readers)
+
     def hold(self, topic: TopicKey) -> LoggedTopic:
         """The topic on this tail; a new log starts at the head. Pair with `release`."""
         logged = self.topics.get(topic)
@@ -207,8 +212,7 @@ class Tail:
         """The least cursor of the located readers, None without any."""
         cursors = [
             reader.cursor
-            for logged in self.topics.values()
-            for reader in logged.readers
+            for reader in self.readers
             if reader.place is Place.CATCHING or reader.place is Place.LIVE
         ]
         return min(cursors, default=None)

@@ -25,8 +25,8 @@ class CatchUpReader:
     """Serves one catch-up tail from `start` until nobody is left on it.
 
     `opened` is called once the stream is open and those it can serve have joined; `wanted` says whether somebody waits
-    for a slot. A reader whose stream fails does not
-    try again: it would keep a slot and a log while it waits, and other topics would wait for a fault of this one.
+    for a slot. A reader whose stream fails does not try again: it would keep a slot and a log while it waits, and other
+    topics would wait for a fault of this one.
     """
 
     def __init__(

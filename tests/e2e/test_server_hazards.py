@@ -54,6 +54,19 @@ def service(start_for_module: StartService) -> Service:
     return start_for_module(slow_after=str(SLOW_AFTER_S), checkpoint_interval="0.2", heartbeat_interval="0.2")
 
 
+def upgrade_request(jwt: str, port: int) -> bytes:
+    return (
+        f"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+        f"Authorization: Bearer {jwt}\r\n\r\n".encode()
+    )
+
+
+def masked_frame(opcode: int, payload: bytes) -> bytes:
+    """One frame (RFC 6455, section 5.2) of fewer than 126 bytes; the mask of zeros changes nothing."""
+    return bytes([0x80 | opcode, 0x80 | len(payload)]) + bytes(4) + payload
+
+
 class RawClient:
     """A WebSocket client of bare bytes, which does what a library never would."""
 
@@ -62,15 +75,10 @@ class RawClient:
         self.writer = writer
 
     def upgrade(self, jwt: str, port: int) -> None:
-        self.writer.write(
-            f"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
-            f"Authorization: Bearer {jwt}\r\n\r\n".encode()
-        )
+        self.writer.write(upgrade_request(jwt, port))
 
     def send(self, opcode: int, payload: bytes) -> None:
-        """One masked frame (RFC 6455, section 5.2) of fewer than 126 bytes; the mask of zeros changes nothing."""
-        self.writer.write(bytes([0x80 | opcode, 0x80 | len(payload)]) + bytes(4) + payload)
+        self.writer.write(masked_frame(opcode, payload))
 
     async def frame(self) -> tuple[int, bytes]:
         """Opcode and payload of the next frame."""

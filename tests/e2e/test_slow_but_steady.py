@@ -10,26 +10,24 @@ import time
 import pytest
 
 from tests.e2e.conftest import Documents, StartService, seed
+from tests.e2e.test_server_hazards import masked_frame, upgrade_request
 from tests.e2e.test_slow_readers import EVENT_BYTES, insert
 from tests.support.service import Service, make_jwt
 
 EVENTS = 700
 BYTES_A_SECOND = 1_000_000
 _TICKS_A_SECOND = 20
+_TEXT = 1
 
 
 def read_slowly(service: Service, jwt: str, until: bytes) -> bytes:
     """Subscribe to `orders`, and read a little at a time with a socket as the kernel makes it, to the frame that holds
     `until` or the end."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=20) as line:
-        line.sendall(
-            f"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
-            f"Authorization: Bearer {jwt}\r\n\r\n".encode()
-        )
+        line.sendall(upgrade_request(jwt, service.port))
         got = bytearray(line.recv(4_096))  # a client must wait for the answer (RFC 6455, section 4.1)
         subscribe = json.dumps({"type": "subscribe", "id": "1", "topic": {"collection": "orders"}}).encode()
-        line.sendall(bytes([0x81, 0x80 | len(subscribe)]) + bytes(4) + subscribe)
+        line.sendall(masked_frame(_TEXT, subscribe))
         due = time.monotonic()
         while until not in got[-2 * EVENT_BYTES :]:
             chunk = line.recv(BYTES_A_SECOND // _TICKS_A_SECOND)
