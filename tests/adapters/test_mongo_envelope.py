@@ -10,11 +10,10 @@ import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedsvc.adapters.mongo.envelope import RawEvent, read_envelope
+from feedsvc.adapters.mongo.envelope import MALFORMED, Reply, read_envelope, read_reply, read_token
 from feedsvc.core.changes import Namespace
 
 SCALARS: list[Any] = [
@@ -76,22 +75,48 @@ def test_a_damaged_event_gives_an_envelope_or_a_documented_error(data: st.DataOb
     assert isinstance(envelope.operation, str)
 
 
-def test_a_raw_event_gives_its_token_without_its_body() -> None:
-    """A body that cannot be decoded does not hide the token that the driver asks for."""
-    raw = bson.encode({"_id": {"_data": "82"}, "z": {"text": "XX"}}).replace(b"XX", b"\xff\xff")
-    event = RawEvent(raw, bson.CodecOptions(document_class=RawEvent))
-    assert event["_id"] == {"_data": "82"}
-    assert event.token is event["_id"]
-
-
-def test_a_raw_event_is_a_raw_document_otherwise() -> None:
-    """The driver's replies have the same class."""
-    event = RawEvent(
-        bson.encode({"ok": 1.0, "_id": {"_data": "82"}, "cursor": {"id": 5}}),
-        bson.CodecOptions(document_class=RawEvent),
-    )
-    assert event["ok"] == 1.0
-    assert event["_id"]["_data"] == "82"
-    assert isinstance(event["cursor"], RawBSONDocument)
+def test_the_token_is_read_without_the_body() -> None:
+    """A body that cannot be decoded does not hide it, and it need not come first."""
+    raw = bson.encode({"z": {"text": "XX"}, "_id": {"_data": "82"}}).replace(b"XX", b"\xff\xff")
+    assert read_token(raw) == {"_data": "82"}
     with pytest.raises(KeyError):
-        RawEvent(bson.encode({}))["_id"]
+        read_token(bson.encode({"z": 1}))
+
+
+@pytest.mark.parametrize("count", [0, 1, 11, 1000])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_reply_gives_its_events_as_they_stand(count: int, first: bool) -> None:
+    events = [{"_id": {"_data": f"82{number:04X}"}, "x": "y" * number} for number in range(count)]
+    cursor = {
+        "nextBatch": events,
+        "postBatchResumeToken": {"_data": "82FF"},
+        "id": bson.Int64(7),
+        "ns": "d.c",
+    }
+    times = {"ok": 1.0, "$clusterTime": {"clusterTime": Timestamp(1, 2)}, "operationTime": Timestamp(1, 2)}
+    reply = read_reply(bson.encode({"cursor": cursor, **times} if first else {**times, "cursor": cursor}))
+    assert reply is not None
+    assert [bson.decode(event) for event in reply.events] == events
+    assert bson.decode(reply.token) == {"_data": "82FF"}
+    assert reply.cursor == 7
+
+
+def test_a_reply_may_have_no_token_and_an_error_is_no_reply() -> None:
+    """Servers before 4.0.7 name no position of a batch."""
+    reply = read_reply(bson.encode({"cursor": {"nextBatch": [], "id": bson.Int64(0)}, "ok": 1}))
+    assert reply == Reply(0, [], b"")
+    assert read_reply(bson.encode({"ok": 0.0, "code": 43, "errmsg": "cursor id 7 not found"})) is None
+
+
+@given(st.data())
+def test_a_damaged_reply_is_read_or_refused(data: st.DataObject) -> None:
+    """One byte anywhere is wrong: its events are bytes of it, or the error is a documented one."""
+    events = [{"_id": {"_data": "82"}, "a": "b"}, {"_id": {"_data": "83"}}]
+    cursor = {"nextBatch": events, "postBatchResumeToken": {"_data": "82"}, "id": bson.Int64(7)}
+    raw = bytearray(bson.encode({"cursor": cursor, "ok": 1.0}))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        reply = read_reply(bytes(raw))
+    except MALFORMED:
+        return
+    assert reply is None or all(event in bytes(raw) for event in reply.events)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedsvc.adapters.mongo.decode import BODY_CODEC, decode
-from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.split import Reassembly
 from feedsvc.ports import EventUnavailable
 
@@ -28,10 +27,10 @@ UPDATE: dict[str, Any] = {
 }
 
 
-def fragment(number: int, count: int, fields: dict[str, Any]) -> RawEvent:
+def fragment(number: int, count: int, fields: dict[str, Any]) -> bytes:
     """As MongoDB makes it: a token of its own, and some of the fields."""
     split = {"fragment": number, "of": count}
-    return RawEvent(bson.encode({"_id": {"_data": f"82{number:016X}"}, "splitEvent": split, **fields}))
+    return bson.encode({"_id": {"_data": f"82{number:016X}"}, "splitEvent": split, **fields})
 
 
 @given(st.lists(st.integers(0, 3), min_size=len(UPDATE), max_size=len(UPDATE)), st.integers(2, 4))
@@ -48,7 +47,7 @@ def test_any_cut_is_put_together(places: list[int], count: int) -> None:
     assert whole is not None
     assert not reassembly.pending
     token = {"_id": {"_data": f"82{count:016X}"}}
-    assert bson.decode(bytes(whole.raw), BODY_CODEC) == {**token, **UPDATE}
+    assert bson.decode(whole, BODY_CODEC) == {**token, **UPDATE}
     (change,) = decode(whole, "collection")
     assert change.position.data == token["_id"]["_data"]
     assert change.body().before == UPDATE["fullDocumentBeforeChange"]
@@ -61,7 +60,7 @@ def test_fields_that_every_fragment_repeats_come_once() -> None:
     reassembly.whole(fragment(1, 2, {**small, "fullDocument": {"_id": 1}}))
     whole = reassembly.whole(fragment(2, 2, {**small, "fullDocumentBeforeChange": {"_id": 2}}))
     assert whole is not None
-    assert bson.decode(bytes(whole.raw)) == {
+    assert bson.decode(whole) == {
         "_id": {"_data": f"82{2:016X}"},
         **small,
         "fullDocument": {"_id": 1},
@@ -72,13 +71,13 @@ def test_fields_that_every_fragment_repeats_come_once() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        RawEvent(bson.encode({"_id": {"_data": "82"}, **UPDATE})),
-        RawEvent(bson.encode({"_id": {"_data": "82"}, "fullDocument": {"splitEvent": {"of": 2}}})),
+        bson.encode({"_id": {"_data": "82"}, **UPDATE}),
+        bson.encode({"_id": {"_data": "82"}, "fullDocument": {"splitEvent": {"of": 2}}}),
         fragment(1, 1, UPDATE),
     ],
     ids=["no fragment", "a field of that name in the document", "the only fragment"],
 )
-def test_what_is_whole_passes_untouched(event: RawEvent) -> None:
+def test_what_is_whole_passes_untouched(event: bytes) -> None:
     reassembly = Reassembly()
     assert reassembly.whole(event) is event
     assert not reassembly.pending
@@ -89,13 +88,13 @@ def test_what_is_whole_passes_untouched(event: RawEvent) -> None:
     [
         [fragment(2, 2, UPDATE)],
         [fragment(1, 3, {}), fragment(3, 3, UPDATE)],
-        [fragment(1, 2, {}), RawEvent(bson.encode({"_id": {"_data": "82"}, **UPDATE}))],
-        [RawEvent(bson.encode({"_id": {"_data": "82"}, "splitEvent": {}}))],
-        [RawEvent(bson.encode({"_id": {"_data": "82"}, "splitEvent": {"fragment": "x", "of": []}}))],
+        [fragment(1, 2, {}), bson.encode({"_id": {"_data": "82"}, **UPDATE})],
+        [bson.encode({"_id": {"_data": "82"}, "splitEvent": {}})],
+        [bson.encode({"_id": {"_data": "82"}, "splitEvent": {"fragment": "x", "of": []}})],
     ],
     ids=["without its first", "one is missing", "an event in between", "no numbers", "no numbers either"],
 )
-def test_fragments_that_do_not_fit_are_an_event_that_cannot_be_had(events: list[RawEvent]) -> None:
+def test_fragments_that_do_not_fit_are_an_event_that_cannot_be_had(events: list[bytes]) -> None:
     """Not a hole, and not half of an event."""
     reassembly = Reassembly()
     for event in events[:-1]:

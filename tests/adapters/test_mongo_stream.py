@@ -20,7 +20,6 @@ from pymongo.errors import AutoReconnect, OperationFailure
 
 from feedsvc.adapters.mongo import MongoSource
 from feedsvc.adapters.mongo.clients import Driver
-from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.seek import Seek
 from feedsvc.adapters.mongo.stream import BUFFER_BYTES, BUFFER_CHANGES, MongoStream
 from feedsvc.core.changes import ScopeLevel, TailScope
@@ -35,7 +34,7 @@ IDLE = None
 class ScriptedUpstream:
     """A driver's change stream that answers from a list, then idles until it is closed."""
 
-    def __init__(self, *answers: RawEvent | Exception | None, ends: bool = False) -> None:
+    def __init__(self, *answers: bytes | Exception | None, ends: bool = False) -> None:
         self._answers = list(answers)
         self._ends = ends
         self.asked = 0
@@ -48,7 +47,7 @@ class ScriptedUpstream:
     def alive(self) -> bool:
         return bool(self._answers) or not self._ends
 
-    async def try_next(self) -> RawEvent | None:
+    async def try_next(self) -> bytes | None:
         self.asked += 1
         if self._answers:
             answer = self._answers.pop(0)
@@ -69,7 +68,7 @@ class ScriptedUpstream:
         self.closed = True
 
 
-def event(number: int, operation: str = "insert", size: int = 0) -> RawEvent:
+def event(number: int, operation: str = "insert", size: int = 0) -> bytes:
     document = {
         "_id": {"_data": f"82{number:016X}"},
         "operationType": operation,
@@ -78,7 +77,7 @@ def event(number: int, operation: str = "insert", size: int = 0) -> RawEvent:
     }
     if operation != "invalidate":
         document["ns"] = {"db": "d", "coll": "c"}
-    return RawEvent(bson.encode(document))
+    return bson.encode(document)
 
 
 @asynccontextmanager
@@ -114,7 +113,7 @@ async def test_records_before_an_error_come_first() -> None:
 
 
 async def test_an_event_that_cannot_be_read_is_an_error_after_the_records_before_it() -> None:
-    broken = RawEvent(bson.encode({"_id": {"_data": "82"}, "operationType": "insert"}))
+    broken = bson.encode({"_id": {"_data": "82"}, "operationType": "insert"})
     async with reading(ScriptedUpstream(event(1), broken)) as stream:
         assert times(await stream.read()) == [1]
         with pytest.raises(EventUnavailable):
@@ -171,21 +170,19 @@ async def test_a_stream_that_is_sought_gives_no_boundary_before_it_is_found() ->
         assert times(batch) == [6]
 
 
-def fragments(number: int, count: int) -> list[RawEvent]:
+def fragments(number: int, count: int) -> list[bytes]:
     """A large event at cluster time `number`; its tokens name later times, which must not be believed."""
-    whole = bson.decode(bytes(event(number).raw))
+    whole = bson.decode(event(number))
     pieces: list[dict[str, Any]] = [{} for _ in range(count)]
     for place, (name, value) in enumerate(whole.items()):
         pieces[place % count][name] = value
     return [
-        RawEvent(
-            bson.encode(
-                {
-                    **piece,
-                    "_id": {"_data": f"82{number:016X}{place:02X}"},
-                    "splitEvent": {"fragment": place, "of": count},
-                }
-            )
+        bson.encode(
+            {
+                **piece,
+                "_id": {"_data": f"82{number:016X}{place:02X}"},
+                "splitEvent": {"fragment": place, "of": count},
+            }
         )
         for place, piece in enumerate(pieces, 1)
     ]
@@ -223,7 +220,7 @@ async def test_a_stream_that_idles_in_the_middle_of_an_event_is_alive_without_a_
     ids=["the connection breaks", "another event follows", "the stream ends"],
 )
 async def test_half_of_a_large_event_is_never_given(
-    end: RawEvent | Exception | None, expected: type[Exception]
+    end: bytes | Exception | None, expected: type[Exception]
 ) -> None:
     """It is read again from the position before it, or its loss is told."""
     answers = [event(4), fragments(5, 2)[0], *([end] if end is not None else [])]

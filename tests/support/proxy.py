@@ -2,7 +2,7 @@
 
 It understands just enough of MongoDB's wire protocol (OP_MSG, kind 0 sections) to see commands and cursor ids. It can
 answer in the engine's place: unlike a fail point, which all clients and all collections share, a fault of this proxy
-is for one command of one collection.
+is for one command of one collection. It can speak zlib to clients that offer it, which the engine does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,11 +19,14 @@ import bson
 
 _HEADER = struct.Struct("<iiii")
 _OP_MSG = 2013
+_OP_COMPRESSED = 2012
+_COMPRESSED = struct.Struct("<iiB")
+_ZLIB = 2
 
 
 class Fault:
-    """Answers `command` of `collection` (any if None) with an error code, with `answer`, or by closing the connection,
-    `times` times.
+    """Answers `command` of `collection` (any if None) with an error code, with `answer`, by closing the connection, or
+    not at all (`silent`), `times` times. The empty command is any.
 
     `getMore` means those of change streams only if it names a collection that nobody else reads.
     """
@@ -37,8 +41,10 @@ class Fault:
         labels: Sequence[str] = (),
         stage: str | None = None,
         answer: Mapping[str, Any] | None = None,
+        silent: bool = False,
     ) -> None:
         self.hits = 0
+        self.silent = silent
         self._command = command
         self._collection = collection
         self._code = code
@@ -48,7 +54,12 @@ class Fault:
         self._answer = answer
 
     def takes(self, command: Mapping[str, Any]) -> bool:
-        if self._command not in command or self._times == self.hits:
+        if self._times == self.hits:
+            return False
+        if not self._command:
+            self.hits += 1
+            return True
+        if self._command not in command:
             return False
         name = command["collection"] if self._command == "getMore" else command[self._command]
         if self._collection not in (None, name):
@@ -69,9 +80,14 @@ class Fault:
 
 
 class EngineProxy:
-    """Listens on a port of its own while in context. `opened`: every `$changeStream` aggregate that was sent."""
+    """Listens on a port of its own while in context. `opened`: every `$changeStream` aggregate that was sent;
+    `commands`: the number of the connection and the name of every command; `compressed`: how many came so."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, speaks_zlib: bool = False) -> None:
+        self.commands: list[tuple[int, str]] = []
+        self.compressed = 0
+        self._speaks_zlib = speaks_zlib
+        self._owed_compressed: set[tuple[int, int]] = set()
         self.opened: list[dict[str, Any]] = []
         self.opened_at: list[float] = []
         """When each of `opened` came, in monotonic seconds."""
@@ -132,19 +148,43 @@ class EngineProxy:
                 header = _read(source, _HEADER.size)
                 length, request_id, response_to, operation = _HEADER.unpack(header)
                 body = _read(source, length - _HEADER.size)
+                if operation == _OP_COMPRESSED:
+                    operation, _, _ = _COMPRESSED.unpack_from(body)
+                    body = zlib.decompress(body[_COMPRESSED.size :])
+                    header = _HEADER.pack(_HEADER.size + len(body), request_id, response_to, operation)
+                    self.compressed += 1
+                    self._owed_compressed.add((number, request_id))
                 if operation == _OP_MSG and body[4] == 0:
                     size = int.from_bytes(body[5:9], "little")
                     fault = see(number, request_id, response_to, bson.decode(body[5 : 5 + size]))
                     if fault is not None:
-                        _answer(source, request_id, fault)
+                        if not fault.silent:
+                            _answer(source, request_id, fault)
                         continue
+                if self._speaks_zlib and see == self._reply:
+                    header, body = self._in_zlib(number, request_id, response_to, body)
                 sink.sendall(header + body)
         except (OSError, EOFError):
             _shut(source)
             _shut(sink)
 
+    def _in_zlib(self, number: int, request_id: int, response_to: int, body: bytes) -> tuple[bytes, bytes]:
+        """A reply as a server with zlib sends it: the one to `hello` offers it, and it answers as it was asked."""
+        answer = bson.decode(body[5:])
+        operation = _OP_MSG
+        if "maxWireVersion" in answer:
+            body = body[:5] + bson.encode({**answer, "compression": ["zlib"]})
+        elif (number, response_to) in self._owed_compressed:
+            self._owed_compressed.discard((number, response_to))
+            body, operation = (
+                _COMPRESSED.pack(_OP_MSG, len(body), _ZLIB) + zlib.compress(body),
+                _OP_COMPRESSED,
+            )
+        return _HEADER.pack(_HEADER.size + len(body), request_id, response_to, operation), body
+
     def _request(self, number: int, request_id: int, _: int, command: dict[str, Any]) -> Fault | None:
         with self._lock:
+            self.commands.append((number, next(iter(command))))
             fault = next((fault for fault in self.faults if fault.takes(command)), None)
             pipeline = command.get("pipeline")
             if "aggregate" in command and pipeline and "$changeStream" in pipeline[0]:

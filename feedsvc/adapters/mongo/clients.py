@@ -15,17 +15,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
+from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
-from feedsvc.adapters.mongo.envelope import RawEvent
-from feedsvc.adapters.mongo.one_supervisor import without_resume
+from feedsvc.adapters.mongo.pinned_stream import PinnedStream, pin_cursors
 from feedsvc.core.changes import TailScope
 from feedsvc.ports import SourceRefused
 
 Driver = Literal["pymongo", "motor"]
 
 POOL_HEADROOM = 4
-"""Connections beyond one per stream: opening the next stream and killing cursors while all others wait."""
+"""Connections beyond one per stream: for streams that are closing while the next are opened."""
 
 CLOSE_S = 1.0
 """How long a client that is closing may talk to a server that does not answer."""
@@ -41,7 +41,9 @@ class Upstream(Protocol):
     @property
     def resume_token(self) -> Mapping[str, Any] | None: ...
 
-    async def try_next(self) -> RawEvent | None: ...
+    async def try_next(self) -> bytes | None:
+        """The next event, as BSON."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -85,12 +87,15 @@ class PyMongoClients:
         # A deployment's stream takes codec and read concern from its client, so all streams do.
         self._streams = AsyncMongoClient(
             uri,
-            document_class=RawEvent,
+            document_class=RawBSONDocument,
             readConcernLevel="majority",
             maxPoolSize=max_streams + POOL_HEADROOM,
+            # Each stream keeps its connection. One more than there are fails instead of waiting for ever.
+            waitQueueTimeoutMS=options["serverSelectionTimeoutMS"],
             retryReads=False,
             **options,
         )
+        pin_cursors(self._streams)
         self._reads: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             uri, maxPoolSize=max_reads, **options
         )
@@ -100,9 +105,7 @@ class PyMongoClients:
         return self._reads
 
     async def watch(self, scope: TailScope, options: Mapping[str, Any]) -> Upstream:
-        stream: Upstream = await watched(self._streams, scope).watch(**options)
-        without_resume(stream)
-        return stream
+        return PinnedStream(self._streams, await watched(self._streams, scope).watch(**options))
 
     async def session(self) -> Any:
         return self._reads.start_session(causal_consistency=True)

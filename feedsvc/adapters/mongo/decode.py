@@ -6,14 +6,13 @@ use it.
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import BSONError
 
-from feedsvc.adapters.mongo.envelope import RawEvent, read_envelope
+from feedsvc.adapters.mongo.envelope import MALFORMED, read_envelope, read_token
 from feedsvc.adapters.mongo.upstream_token import token_parts
 from feedsvc.core.changes import (
     Change,
@@ -30,22 +29,21 @@ BODY_CODEC: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=Date
 """For documents: dates as `DatetimeMS` (no range, no time zone), UUIDs as `Binary`, strict UTF-8."""
 
 
-def decode(event: RawEvent, level: ScopeLevel) -> tuple[Change, ...]:
+def decode(raw: bytes, level: ScopeLevel) -> tuple[Change, ...]:
     """An event as its change, followed by the `invalidate` that is ours to synthesise at this scope.
 
     Raises `EventUnavailable` where the envelope itself cannot be read.
     """
     try:
-        return expand(_change(event, level))
-    except (BSONError, LookupError, TypeError, AttributeError, ValueError, struct.error):
+        return expand(_change(raw, level))
+    except (*MALFORMED, AttributeError):
         raise EventUnavailable("the envelope of an event cannot be read") from None
 
 
-def _change(event: RawEvent, level: ScopeLevel) -> Change:
-    raw = bytes(event.raw)
+def _change(raw: bytes, level: ScopeLevel) -> Change:
     envelope = read_envelope(raw)
     operation = envelope.operation
-    data, type_bits = token_parts(event.token)
+    data, type_bits = token_parts(read_token(raw))
     return Change(
         position=record_position(
             position_kind(operation, level),

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from bson.raw_bson import RawBSONDocument
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from feedsvc.adapters.mongo.clients import CLOSE_S, POOL_HEADROOM, Reads, Upstream, watched
-from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.one_supervisor import without_resume
 from feedsvc.core.changes import TailScope
 
@@ -38,7 +38,7 @@ class MotorClients:
         threads = 2 * max_streams + POOL_HEADROOM
         self._streams: Any = AsyncIOMotorClient(
             uri,
-            document_class=RawEvent,
+            document_class=RawBSONDocument,
             readConcernLevel="majority",
             maxPoolSize=threads,
             retryReads=False,
@@ -103,13 +103,13 @@ class MotorUpstream:
         token: Mapping[str, Any] | None = self._delegate.resume_token
         return token
 
-    async def try_next(self) -> RawEvent | None:
-        event: RawEvent | None
+    async def try_next(self) -> bytes | None:
+        event: RawBSONDocument | None
         if self._delegate._cursor._has_next():
             event = self._delegate.try_next()
         else:
             event = await self._on_thread(self._delegate.try_next)
-        return event
+        return None if event is None else bytes(event.raw)
 
     async def close(self) -> None:
         await self._stream.close()

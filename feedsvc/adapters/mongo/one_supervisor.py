@@ -1,6 +1,7 @@
 """The driver's own resume, switched off: the tails' readers are the only ones that open a stream again.
 
-A change stream of PyMongo resumes by itself, once per failure, at once, without a word. With a server that goes on
+It is for the blocking streams that Motor gives away; `PinnedStream` asks the server past the method that resumes. A
+change stream of PyMongo resumes by itself, once per failure, at once, without a word. With a server that goes on
 failing that is a loop without a pause inside `try_next()`, which no backoff of ours can see (the call returns None in
 between, as if the stream were idle), and a position that is lost may be tried again. The driver has no option for
 it, so this reaches into it: `_resume` of the stream is replaced by one that raises the error that was to be resumed
@@ -10,7 +11,6 @@ Retryable reads, which would send a failed `aggregate` twice, have an option: `r
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import Any
 
@@ -18,12 +18,9 @@ from pymongo.errors import AutoReconnect
 
 
 def without_resume(stream: Any) -> None:
-    """Make a change stream of PyMongo, blocking or async, raise where it would resume."""
+    """Make a blocking change stream of PyMongo raise where it would resume."""
 
     def fail() -> None:
         raise sys.exc_info()[1] or AutoReconnect("the cursor of the stream is gone")
 
-    async def fail_async() -> None:
-        fail()
-
-    stream._resume = fail_async if inspect.iscoroutinefunction(stream._resume) else fail
+    stream._resume = fail

@@ -16,9 +16,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from bson.errors import BSONError
-
-from feedsvc.adapters.mongo.envelope import RawEvent, element_places, read_fragment
+from feedsvc.adapters.mongo.envelope import MALFORMED, element_places, read_fragment
 from feedsvc.ports import EventUnavailable
 
 STAGE: Mapping[str, Any] = {"$changeStreamSplitLargeEvent": {}}
@@ -57,19 +55,18 @@ class Reassembly:
         """In the middle of an event: whatever position the stream names now must not be used."""
         return self._fragments > 0
 
-    def whole(self, event: RawEvent) -> RawEvent | None:
+    def whole(self, raw: bytes) -> bytes | None:
         """The event, or None where fragments are missing. Raises `EventUnavailable` where they do not fit together
         or exceed the bound."""
-        raw = bytes(event.raw)
         try:
             fragment = read_fragment(raw)
             if fragment is None and not self.pending:
-                return event
+                return raw
             if fragment is None or fragment[0] != self._fragments + 1:
                 raise EventUnavailable("the fragments of a large event do not follow one another")
             number, count = fragment
             self._take(raw)
-        except (BSONError, LookupError, TypeError, ValueError, struct.error):
+        except MALFORMED:
             raise EventUnavailable("a fragment of a large event cannot be read") from None
         if number < count:
             return None
@@ -86,9 +83,9 @@ class Reassembly:
         if self._bytes > self._max_bytes:
             raise EventUnavailable("an event in fragments is larger than the service puts together")
 
-    def _joined(self, token: bytes) -> RawEvent:
+    def _joined(self, token: bytes) -> bytes:
         size = _FRAMING_BYTES + len(token) + self._bytes
-        return RawEvent(b"".join((struct.pack("<i", size), token, *self._elements.values(), b"\0")))
+        return b"".join((struct.pack("<i", size), token, *self._elements.values(), b"\0"))
 
 
 def _elements(raw: bytes) -> dict[bytes, bytes]:
