@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from feedsvc.adapters.mongo import MongoSource
 from feedsvc.adapters.mongo.clients import POOL_HEADROOM
+from feedsvc.adapters.mongo.stream import BUFFER_CHANGES
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import ChangeStream, EventUnavailable, SourceError, SourceUnavailable
@@ -55,8 +57,8 @@ def numbers(proxy: EngineProxy, name: str) -> list[int]:
     return [number for number, command in proxy.commands if command == name]
 
 
-async def seen(proxy: EngineProxy, name: str) -> None:
-    while not numbers(proxy, name):  # noqa: ASYNC110 - the proxy is threads
+async def seen(proxy: EngineProxy, name: str, times: int = 1) -> None:
+    while len(numbers(proxy, name)) < times:  # noqa: ASYNC110 - the proxy is threads
         await asyncio.sleep(0.01)
 
 
@@ -82,12 +84,22 @@ def fails_with(code: int | None) -> Fault:
 SPOILT = Fault("getMore", 0, collection="c", answer={"cursor": {"id": "no number"}})
 NO_CURSOR = Fault("getMore", 0, collection="c", answer={"something": "else"})
 SILENT = Fault("getMore", 0, collection="c", silent=True)
+NO_GOODBYE = Fault("killCursors", 0, silent=True)
 
 
 @pytest.mark.parametrize(
     "fault",
-    [fails_with(91), fails_with(43), fails_with(286), fails_with(None), SPOILT, NO_CURSOR, SILENT],
-    ids=["91", "43", "286", "closed connection", "spoilt reply", "no cursor", "silence"],
+    [
+        fails_with(91),
+        fails_with(43),
+        fails_with(286),
+        fails_with(None),
+        SPOILT,
+        NO_CURSOR,
+        SILENT,
+        NO_GOODBYE,
+    ],
+    ids=["91", "43", "286", "closed", "spoilt reply", "no cursor", "silence", "no goodbye"],
 )
 async def test_its_connection_comes_back_however_it_ends(proxy: EngineProxy, fault: Fault) -> None:
     """Three times as many streams as the pool has connections end so, and one more can be opened."""
@@ -105,6 +117,40 @@ async def test_its_connection_comes_back_however_it_ends(proxy: EngineProxy, fau
                 await asyncio.gather(*(stream.close() for stream in streams))
         proxy.faults = []
         await (await opened(source)).close()
+
+
+async def test_a_cursor_that_the_server_has_forgotten_is_not_killed(proxy: EngineProxy) -> None:
+    async with source_at(proxy.uri) as source:
+        stream = await opened(source)
+        proxy.faults = [fails_with(43)]
+        with pytest.raises(SourceUnavailable):
+            await next_change(stream)
+        await stream.close()
+        assert numbers(proxy, "killCursors") == []
+
+
+async def test_one_that_goes_on_behind_an_invalidate_gives_the_first_connection_back(
+    engine: Engine, fresh_database: str
+) -> None:
+    """A position without its token, which is found by time in a stream that ends there: two streams, one behind the
+    other."""
+    collection = engine.client[fresh_database].c
+    scope = TailScope("collection", fresh_database, "c")
+    async with source_at(engine.uri) as source:
+        stream = await source.open(scope, boundary(await source.operation_time()))
+        collection.insert_one({})
+        collection.drop()
+        changes: list[Change] = []
+        while not changes or changes[-1].operation != "invalidate":
+            changes += (await stream.read()).changes
+        await stream.close()
+        end = msgspec.structs.replace(changes[-1].position, data=None, type_bits=None)
+        for number in range(2 * (1 + POOL_HEADROOM)):
+            stream = await source.open(scope, end)
+            collection.insert_one({"_id": number})
+            assert (await next_change(stream)).operation == "insert"
+            await stream.close()
+    engine.client.drop_database(fresh_database)
 
 
 async def test_a_reply_that_cannot_be_read_is_an_event_that_is_asked_for_again(proxy: EngineProxy) -> None:
@@ -160,6 +206,22 @@ async def test_silence_is_over_after_the_socket_timeout(proxy: EngineProxy) -> N
         await stream.close()
 
 
+async def test_a_reader_that_pauses_is_not_silence(engine: Engine, fresh_database: str) -> None:
+    """Nobody takes what was read for longer than the socket timeout, so nothing more is asked for."""
+    collection = engine.client[fresh_database].c
+    async with source_at(engine.uri, socket_s=0.2) as source:
+        start = boundary(await source.operation_time())
+        collection.insert_many([{"_id": number} for number in range(2 * BUFFER_CHANGES)])
+        stream = await source.open(TailScope("collection", fresh_database, "c"), start)
+        await asyncio.sleep(5 * (AWAIT_S + 0.2))
+        count = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while count < 2 * BUFFER_CHANGES:
+                count += len((await stream.read()).changes)
+        await stream.close()
+    engine.client.drop_database(fresh_database)
+
+
 async def test_a_server_that_hangs_is_noticed_by_the_monitor(proxy: EngineProxy) -> None:
     """Long before the socket's own minute is over: the driver interrupts all connections to it."""
     uri = f"{proxy.uri}&connectTimeoutMS=300&heartbeatFrequencyMS=500"
@@ -176,6 +238,7 @@ async def test_a_server_that_is_not_primary_any_more_is_looked_at_again(proxy: E
     """The driver is told what a `getMore` was answered: its monitor asks at once, not in ten seconds."""
     async with source_at(proxy.uri) as source:
         stream = await opened(source)
+        await seen(proxy, "hello", 2)  # what the monitors of both clients still had to ask
         proxy.commands.clear()
         proxy.faults = [fails_with(10107)]
         with pytest.raises(SourceUnavailable):

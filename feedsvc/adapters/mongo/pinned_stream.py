@@ -119,8 +119,6 @@ class PinnedStream:
         self._id = self._cursor._id = reply.cursor
         self._token = reply.token
         self._events.extend(reply.events)
-        if not self._id:
-            await self._cursor.close()
 
     def _read(self, body: bytes) -> Reply:
         try:

@@ -174,6 +174,7 @@ class MongoStream:
         if found is not None and found.kind is PositionKind.INVALIDATE and self._reopen is not None:
             # The position asked for is the end of this stream: what comes after it is another stream.
             self._seek = None
+            await self._upstream.close()
             self._upstream = await self._reopen(found)
             return
         self._ended = True
