@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from feedsvc.adapters.mongo import MongoSource
-from feedsvc.adapters.mongo.clients import POOL_HEADROOM
+from feedsvc.adapters.mongo.clients import POOL_HEADROOM, connect
 from feedsvc.adapters.mongo.stream import BUFFER_CHANGES
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.positions import boundary
@@ -36,8 +37,10 @@ async def source_at(uri: str, max_streams: int = 1, socket_s: float = 60.0) -> A
         uri, max_streams=max_streams, await_s=AWAIT_S, server_selection_s=2, socket_s=socket_s
     )
     await source.start()
-    yield source
-    await source.close()
+    try:
+        yield source
+    finally:
+        await source.close()
 
 
 async def opened(source: MongoSource) -> ChangeStream:
@@ -166,7 +169,7 @@ async def test_a_reply_that_cannot_be_read_is_an_event_that_is_asked_for_again(p
 
 async def test_one_stream_too_many_is_told_so(proxy: EngineProxy) -> None:
     """It does not wait for ever; when another ends there is room."""
-    async with source_at(proxy.uri) as source:
+    async with source_at(f"{proxy.uri}&waitQueueTimeoutMS=500") as source:
         streams = [await opened(source) for _ in range(1 + POOL_HEADROOM)]
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(SourceUnavailable):
@@ -176,18 +179,81 @@ async def test_one_stream_too_many_is_told_so(proxy: EngineProxy) -> None:
         await asyncio.gather(*(stream.close() for stream in streams))
 
 
-async def test_one_that_the_driver_gave_up_half_open_gives_its_connection_back(proxy: EngineProxy) -> None:
-    """An opening is cancelled behind the `aggregate`: nobody closes that stream but the driver."""
+@pytest.mark.parametrize(
+    "silence",
+    [
+        Fault("aggregate", 0, collection="c", silent=True),
+        Fault("find", 0, collection="oplog.rs", silent=True, having={"sort": {"$natural": 1}}),
+    ],
+    ids=["nobody answers", "behind the answer"],
+)
+async def test_an_opening_that_is_given_up_gives_its_connection_back(
+    proxy: EngineProxy, silence: Fault
+) -> None:
     async with source_at(proxy.uri) as source:
         for _ in range(2 * (1 + POOL_HEADROOM)):
-            proxy.faults = [Fault("find", 0, collection="oplog.rs", silent=True)]
+            proxy.faults = [silence]
+            hits = silence.hits
             opening = asyncio.create_task(opened(source))
-            await seen(proxy, "find")
-            proxy.commands.clear()
+            while silence.hits == hits:
+                await asyncio.sleep(0.01)
+                assert not opening.done()
             opening.cancel()
             await asyncio.wait({opening})
         proxy.faults = []
         await (await opened(source)).close()
+
+
+async def test_a_connection_is_returned_once_though_returning_it_is_cut_off(engine: Engine) -> None:
+    """While the pool is busy, which is rare: it would lend what it got back twice to two streams at a time."""
+    options = {"serverSelectionTimeoutMS": 2000}
+    clients = connect("pymongo", engine.uri, max_streams=1, max_reads=1, options=options)
+    watch = {"max_await_time_ms": 100}
+    stream: Any = await clients.watch(SCOPE, watch)
+    pool = stream._connection.pool_ref()
+    async with pool.lock:
+        closing = asyncio.create_task(stream.close())
+        while not pool.lock._waiters:  # noqa: ASYNC110 - the driver's own lock
+            await asyncio.sleep(0)
+        closing.cancel()
+    await asyncio.wait({closing})
+    await stream.close()
+    assert pool.requests == pool.active_sockets == pool.operation_count == 0
+    one, other = cast(
+        "tuple[Any, Any]", (await clients.watch(SCOPE, watch), await clients.watch(SCOPE, watch))
+    )
+    assert one._connection is not other._connection
+    await asyncio.gather(one.close(), other.close())
+    await clients.close()
+
+
+async def test_the_first_answer_is_not_kept(engine: Engine, fresh_database: str) -> None:
+    """Its events are views of all of it, up to 16 MB for as long as the stream is open."""
+    collection = engine.client[fresh_database].c
+    start = collection.database.command("ping")["operationTime"]
+    collection.insert_many([{"x": "y" * 10_000} for _ in range(50)])
+    clients = connect("pymongo", engine.uri, max_streams=1, max_reads=1, options={})
+    scope = TailScope("collection", fresh_database, "c")
+    stream: Any = await clients.watch(scope, {"start_at_operation_time": start})
+    first = len(stream._events)
+    assert not stream._cursor._data
+    for _ in range(50):
+        assert type(await stream.try_next()) is bytes
+    assert first
+    await stream.close()
+    await clients.close()
+    engine.client.drop_database(fresh_database)
+
+
+@pytest.mark.parametrize("option", ["socketTimeoutMS=0", "timeoutMS=700"])
+async def test_a_time_for_whole_operations_does_not_bound_a_stream(engine: Engine, option: str) -> None:
+    """`timeoutMS` of the URI leaves the opening's rest on the socket; a stream is silent for longer than that."""
+    clients = connect("pymongo", f"{engine.uri}&{option}", max_streams=1, max_reads=1, options={})
+    stream = await clients.watch(SCOPE, {"max_await_time_ms": 1000})
+    while await stream.try_next() is not None:
+        pass
+    await stream.close()
+    await clients.close()
 
 
 async def test_silence_is_over_after_the_socket_timeout(proxy: EngineProxy) -> None:

@@ -26,7 +26,7 @@ _ZLIB = 2
 
 class Fault:
     """Answers `command` of `collection` (any if None) with an error code, with `answer`, by closing the connection, or
-    not at all (`silent`), `times` times. The empty command is any.
+    not at all (`silent`), `times` times; only one with the fields of `having`. The empty command is any.
 
     `getMore` means those of change streams only if it names a collection that nobody else reads.
     """
@@ -42,8 +42,10 @@ class Fault:
         stage: str | None = None,
         answer: Mapping[str, Any] | None = None,
         silent: bool = False,
+        having: Mapping[str, Any] | None = None,
     ) -> None:
         self.hits = 0
+        self._having = having or {}
         self.silent = silent
         self._command = command
         self._collection = collection
@@ -59,7 +61,7 @@ class Fault:
         if not self._command:
             self.hits += 1
             return True
-        if self._command not in command:
+        if self._command not in command or not self._having.items() <= command.items():
             return False
         name = command["collection"] if self._command == "getMore" else command[self._command]
         if self._collection not in (None, name):

@@ -19,6 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient
 
 from feedsvc.adapters.mongo.pinned_stream import PinnedStream, pin_cursors
+from feedsvc.adapters.mongo.uri import sets_option
 from feedsvc.core.changes import TailScope
 from feedsvc.ports import SourceRefused
 
@@ -26,6 +27,10 @@ Driver = Literal["pymongo", "motor"]
 
 POOL_HEADROOM = 4
 """Connections beyond one per stream: for streams that are closing while the next are opened."""
+
+QUEUE_MS = 30_000
+"""Each stream keeps its connection, so one more than there are fails instead of waiting for ever. Long enough for many
+that open at once, of which the driver connects two at a time."""
 
 CLOSE_S = 1.0
 """How long a client that is closing may talk to a server that does not answer."""
@@ -84,16 +89,15 @@ class PyMongoClients:
     """`max_streams` and `max_reads` bound the two pools; `options` go to both clients."""
 
     def __init__(self, uri: str, *, max_streams: int, max_reads: int, options: Mapping[str, Any]) -> None:
+        queue = {} if sets_option(uri, "waitQueueTimeoutMS") else {"waitQueueTimeoutMS": QUEUE_MS}
         # A deployment's stream takes codec and read concern from its client, so all streams do.
         self._streams = AsyncMongoClient(
             uri,
             document_class=RawBSONDocument,
             readConcernLevel="majority",
             maxPoolSize=max_streams + POOL_HEADROOM,
-            # Each stream keeps its connection. One more than there are fails instead of waiting for ever.
-            waitQueueTimeoutMS=options["serverSelectionTimeoutMS"],
             retryReads=False,
-            **options,
+            **{**queue, **options},
         )
         pin_cursors(self._streams)
         self._reads: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(

@@ -50,6 +50,7 @@ _PREFIXED_BYTES = {
     0x0C: 16,  # DBPointer: a string and an ObjectId
 }
 _REGEX = 0x0B
+_LEAST_BYTES = 5
 _SPLIT = b"\x03splitEvent\0"
 
 MALFORMED = (BSONError, LookupError, TypeError, ValueError, struct.error)
@@ -125,6 +126,7 @@ def read_reply(raw: bytes) -> Reply | None:
         event = _document(raw, (kind, position))
         events.append(event)
         position += len(event)
+    _ends_at(raw, position, end)
     token = places.get(b"postBatchResumeToken")
     return Reply(
         _INT64.unpack_from(raw, _start(places[b"id"], _LONG))[0],
@@ -146,6 +148,7 @@ def element_places(raw: bytes, start: int = 0) -> dict[bytes, tuple[int, int]]:
         if size is None:
             size = _regex_size(raw, position) if kind == _REGEX else _prefixed_size(raw, position, kind)
         position += size
+    _ends_at(raw, position, end)
     return places
 
 
@@ -176,7 +179,17 @@ def _start(place: tuple[int, int], wanted: int) -> int:
 
 def _document(raw: bytes, place: tuple[int, int]) -> bytes:
     start = _start(place, _DOCUMENT)
-    return raw[start : start + _INT32.unpack_from(raw, start)[0]]
+    size = _INT32.unpack_from(raw, start)[0]
+    document = raw[start : start + size]
+    if size < _LEAST_BYTES or len(document) != size:
+        raise ValueError("a document is cut short")
+    return document
+
+
+def _ends_at(raw: bytes, position: int, end: int) -> None:
+    """A wrong length would pass over elements in silence."""
+    if position != end or raw[end] != 0:
+        raise ValueError("a document does not end where it says")
 
 
 @lru_cache(maxsize=4096)

@@ -53,6 +53,7 @@ class PinnedStream:
         self._cursor = cursor = stream._cursor
         self._id: int = cursor._id
         self._events = deque(bytes(event.raw) for event in cursor._data)
+        cursor._data.clear()  # each holds on to all of the first answer
         self._token = b""
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
@@ -60,6 +61,7 @@ class PinnedStream:
         self._manager = manager = cursor._sock_mgr
         if manager is None:
             return  # the server closed the cursor in its first answer
+        _close_once(manager)
         self._connection: Any = manager.conn
         database, collection = cursor._ns.split(".", 1)
         command = {
@@ -76,6 +78,8 @@ class PinnedStream:
         )
         self._message = bytearray(message)
         server = client._topology.get_server_by_address(self._connection.address)
+        if server is None:
+            raise AutoReconnect("the server of the stream is no longer part of the deployment")
         self._failures = _ClientCheckout.for_existing_conn(client, server, cursor._session, self._connection)
         _interrupt_at_once(self._connection)
 
@@ -116,8 +120,9 @@ class PinnedStream:
             # The driver's picture of the server: "not primary", for one, has it looked at again.
             await self._failures.handle(type(error), error)
             raise
-        self._id = self._cursor._id = reply.cursor
-        self._token = reply.token
+        self._id, self._token = reply.cursor, reply.token
+        if not self._id:
+            self._cursor._id = 0  # there is nothing to kill
         self._events.extend(reply.events)
 
     def _read(self, body: bytes) -> Reply:
@@ -139,7 +144,8 @@ class PinnedStream:
         # The command is the same each time, so only its number is written anew: at offset 4, compressed or not.
         self._request = self._request % _MAX_REQUEST + 1
         _INT32.pack_into(self._message, 4, self._request)
-        self._expect_within(network.gettimeout)
+        # Not that of the network: with `timeoutMS` in the URI that is what the opening has left.
+        self._expect_within(connection.opts.socket_timeout)
         try:
             await network.write(self._message)
             data, operation = await network.read(self._request, connection.max_message_size)
@@ -183,6 +189,18 @@ class _Interruptible(_CancellationContext):
     def cancel(self) -> None:
         super().cancel()
         self._network.transport.abort()
+
+
+def _close_once(manager: Any) -> None:
+    """What returns a connection forgets it only when that is done, and does it again for the next who asks, where it
+    was cancelled: the pool would count it twice and lend it to two."""
+
+    async def close() -> None:
+        connection, manager.conn = manager.conn, None
+        if connection is not None:
+            await connection.unpin()
+
+    manager.close = close
 
 
 def _interrupt_at_once(connection: Any) -> None:
