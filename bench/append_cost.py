@@ -19,7 +19,6 @@ from bson.datetime_ms import DatetimeMS
 
 from bench.results import Benchmark, Options, Sample
 from feedsvc.adapters.mongo.decode import decode
-from feedsvc.adapters.mongo.envelope import RawEvent
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.core.changes import Change
 from feedsvc.core.frames import FrameBuilder
@@ -48,7 +47,7 @@ FLOOR = "orjson.dumps of the event"
 def run(options: Options) -> Iterator[Sample]:
     count = CHANGES // 10 if options.quick else CHANGES
     raws = [_raw_event(number) for number in range(count)]
-    changes = [decode(RawEvent(raw), "collection")[0] for raw in raws]
+    changes = [decode(raw, "collection")[0] for raw in raws]
     for change in changes:
         change.body()
     frame = _builder().build(_topic({}), changes[0])
@@ -76,7 +75,7 @@ def _times(count: int, call: Callable[[], object]) -> None:
 
 def _decode(raws: Sequence[bytes]) -> None:
     for raw in raws:
-        decode(RawEvent(raw), "collection")[0].body()
+        decode(raw, "collection")[0].body()
 
 
 def _append(changes: Sequence[Change], topics: Sequence[Topic]) -> None:

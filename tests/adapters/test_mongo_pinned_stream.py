@@ -105,10 +105,10 @@ NO_GOODBYE = Fault("killCursors", 0, silent=True)
     ids=["91", "43", "286", "closed", "spoilt reply", "no cursor", "silence", "no goodbye"],
 )
 async def test_its_connection_comes_back_however_it_ends(proxy: EngineProxy, fault: Fault) -> None:
-    """Three times as many streams as the pool has connections end so, and one more can be opened."""
+    """Twice as many streams as the pool has connections end so, and one more can be opened."""
     at_once = 1 + POOL_HEADROOM
     async with source_at(proxy.uri) as source:
-        for _ in range(3):
+        for _ in range(2):
             proxy.faults = []
             streams = await asyncio.gather(*(opened(source) for _ in range(at_once)))
             proxy.faults = [fault]
@@ -198,8 +198,10 @@ async def test_an_opening_that_is_given_up_gives_its_connection_back(
             while silence.hits == hits:
                 await asyncio.sleep(0.01)
                 assert not opening.done()
-            opening.cancel()
-            await asyncio.wait({opening})
+            while not opening.done():
+                # Python 3.11 may swallow one of them (bpo-37658), and the driver waits for its reply.
+                opening.cancel()
+                await asyncio.wait({opening}, timeout=0.1)
         proxy.faults = []
         await (await opened(source)).close()
 
@@ -275,11 +277,11 @@ async def test_silence_is_over_after_the_socket_timeout(proxy: EngineProxy) -> N
 async def test_a_reader_that_pauses_is_not_silence(engine: Engine, fresh_database: str) -> None:
     """Nobody takes what was read for longer than the socket timeout, so nothing more is asked for."""
     collection = engine.client[fresh_database].c
-    async with source_at(engine.uri, socket_s=0.2) as source:
+    async with source_at(engine.uri, socket_s=2) as source:
         start = boundary(await source.operation_time())
         collection.insert_many([{"_id": number} for number in range(2 * BUFFER_CHANGES)])
         stream = await source.open(TailScope("collection", fresh_database, "c"), start)
-        await asyncio.sleep(5 * (AWAIT_S + 0.2))
+        await asyncio.sleep(2 * (AWAIT_S + 2))
         count = 0
         async with asyncio.timeout(PATIENCE_S):
             while count < 2 * BUFFER_CHANGES:
