@@ -20,7 +20,7 @@ from bench.rig import rig
 
 NAME = "fanout"
 SUBSCRIBERS = 1_000
-EVENTS = 200
+EVENTS = 400
 BURSTS = 20
 _INTERVAL_S = 0.025
 _BURST_INTERVAL_S = 0.2
