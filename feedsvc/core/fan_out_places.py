@@ -36,9 +36,9 @@ class FanOutPlaces(Places):
         try:
             yield from self._together(tail, logged, apart)
             for first in range(0, len(apart), _YIELD_EVERY):
+                yield
                 for subscription in apart[first : first + _YIELD_EVERY]:
                     self._one(tail, log, subscription)
-                yield
         finally:
             log.settle()
 
@@ -52,10 +52,9 @@ class FanOutPlaces(Places):
             apart += lockstep.dissolve()
             return
         burst, given = run.burst, Given(tail.ring.head_ordinal, tail.head, run.position)
-        for deliveries in lockstep.give(burst.websocket, given):
-            self.direct_frames += deliveries * burst.count
-            self.direct_bytes += deliveries * burst.size_bytes
-            yield
+        deliveries = yield from lockstep.give(burst.websocket, given)
+        self.direct_frames += deliveries * burst.count
+        self.direct_bytes += deliveries * burst.size_bytes
 
     def _one(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
         if (

@@ -10,7 +10,7 @@ middle of their own write; they come only between two bursts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import repeat
 from operator import call
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Write = Callable[[bytes], object]
 """Takes the bytes of a burst, as `Burst.websocket` joins them."""
 
-_YIELD_EVERY = 128
-"""Writes between two yields: about a millisecond. Each yield costs as much as one."""
+_YIELD_EVERY = 256
+"""Writes between two yields: two or three milliseconds. Each yield costs as much as one."""
 
 
 class Given(NamedTuple):
@@ -91,18 +91,21 @@ class Lockstep:
         if given is not None and given.cursor > subscription.cursor:
             subscription.cursor, subscription.at, subscription.told = given
 
-    def give(self, data: bytes, given: Given) -> Iterator[int]:
-        """Write to everybody, in slices, and yield behind each to how many. Exhaust it."""
+    def give(self, data: bytes, given: Given) -> Generator[None, None, int]:
+        """Write to everybody, in slices with a yield between them, and return to how many. Exhaust it."""
         self._giving = given
+        given_to = 0
         try:
             for first in range(0, len(self._writes), _YIELD_EVERY):
+                if first:
+                    yield
                 writes = self._writes[first : first + _YIELD_EVERY]
                 self._reached = first + len(writes)
-                given_to = len(writes) - (writes.count(_nowhere) if self._left else 0)
+                given_to += len(writes) - (writes.count(_nowhere) if self._left else 0)
                 # What runs for each of them is the write alone, nothing of the interpreter's.
                 deque(map(call, writes, repeat(data)), maxlen=0)
-                yield given_to
             self.given = given
+            return given_to
         finally:
             self._giving, self._reached = None, 0
             if self._left:

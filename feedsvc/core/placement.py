@@ -131,9 +131,10 @@ class Placement:
                 places.check_snapshots()
                 for subscription in list(places.waiting):
                     places.place(subscription)
+                # Not behind the last: a step that is over has no more turns to give.
                 for logged in touched:
-                    yield from places.fan_out(tail, logged)
                     yield None
+                    yield from places.fan_out(tail, logged)
             else:
                 for subscription in list(tail.skipping):
                     places.resolve(tail, subscription)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,8 +51,16 @@ def burst(number: int) -> tuple[bytes, Given]:
     return b"%d" % number, Given(number, at(number), at(number))
 
 
-def give(lockstep: Lockstep, number: int) -> int:
-    return sum(lockstep.give(*burst(number)))
+def give(lockstep: Lockstep, number: int, meanwhile: Callable[[], object] = lambda: None) -> int:
+    """To how many; between two slices others have a turn."""
+    giving = lockstep.give(*burst(number))
+    while True:
+        try:
+            next(giving)
+        except StopIteration as end:
+            written: int = end.value
+            return written
+        meanwhile()
 
 
 def test_all_get_a_burst_and_stand_behind_it() -> None:
@@ -78,11 +87,13 @@ def test_one_that_leaves_between_two_slices_gets_nothing_more(monkeypatch: pytes
     monkeypatch.setattr(lockstep_module, "_YIELD_EVERY", 1)
     lockstep = Lockstep()
     early, late, rest = (Reader(lockstep, 0) for _ in range(3))
-    giving = lockstep.give(*burst(1))
-    assert next(giving) == 1
-    early.subscription.full()
-    late.subscription.full()
-    assert list(giving) == [0, 1]
+    leaving = [early, late]
+
+    def leave() -> None:
+        while leaving:
+            leaving.pop().subscription.full()
+
+    assert give(lockstep, 1, leave) == 2
     assert (early.got, late.got, rest.got) == ([1], [], [1])
     assert (early.stands()[0], late.stands()[0], rest.stands()[0]) == (1, 0, 1)
     assert len(lockstep) == 1
@@ -126,12 +137,13 @@ def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObje
             inside = [reader for reader in readers if reader.inside]
             for reader in inside:
                 reader.leaves_at = number if data.draw(st.booleans(), label="full") else None
-            written = 0
-            for writes in lockstep.give(*burst(number)):
-                written += writes
+
+            def leave(inside: list[Reader] = inside) -> None:
                 for reader in inside:
                     if reader.inside and data.draw(st.integers(0, 4), label="gone") == 0:
                         reader.subscription.full()
+
+            written = give(lockstep, number, leave)
             assert written >= sum(number in reader.got for reader in readers if reader.inside)
             assert len(lockstep) == sum(reader.inside for reader in readers)
     for reader in readers:

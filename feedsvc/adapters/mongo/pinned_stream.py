@@ -27,7 +27,7 @@ from pymongo.asynchronous.mongo_client import _ClientCheckout
 from pymongo.cursor_shared import _CURSOR_CLOSED_ERRORS
 from pymongo.errors import AutoReconnect, ConnectionFailure, InvalidOperation, OperationFailure
 from pymongo.helpers_shared import _check_command_response
-from pymongo.message import _UNPACK_REPLY, _op_msg
+from pymongo.message import _UNPACK_REPLY, _gen_get_more_command, _op_msg
 from pymongo.pool_shared import _CancellationContext
 
 from feedsvc.adapters.mongo.envelope import MALFORMED, Reply, read_reply
@@ -64,12 +64,9 @@ class PinnedStream:
         _close_once(manager)
         self._connection: Any = manager.conn
         database, collection = cursor._ns.split(".", 1)
-        command = {
-            "getMore": self._id,
-            "collection": collection,
-            "batchSize": cursor._batch_size,
-            "maxTimeMS": cursor._max_await_time_ms,
-        }
+        command = _gen_get_more_command(
+            self._id, collection, cursor._batch_size, cursor._max_await_time_ms, None
+        )
         if cursor._session is not None:
             command["lsid"] = cursor._session.session_id
         compression = self._connection.compression_context
