@@ -3,6 +3,7 @@ driver reads in turn."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol, get_args
 
@@ -12,12 +13,15 @@ from pymongo import MongoClient
 
 from feedsvc.adapters.mongo import MongoSource
 from feedsvc.adapters.mongo.clients import Driver
+from feedsvc.core.changes import Change
 from feedsvc.core.positions import timestamp_parts
-from feedsvc.ports import ChangeSource, DocumentSource
+from feedsvc.ports import ChangeSource, ChangeStream, DocumentSource
 from feedsvc.testing import MemoryOplog, MemorySource
 from tests.support.engine import Engine
+from tests.support.proxy import EngineProxy
 
 AWAIT_S = 0.1
+PATIENCE_S = 20
 DRIVERS: tuple[Driver, ...] = get_args(Driver)
 
 
@@ -25,6 +29,21 @@ DRIVERS: tuple[Driver, ...] = get_args(Driver)
 def driver(request: pytest.FixtureRequest) -> Driver:
     name: Driver = request.param
     return name
+
+
+@pytest.fixture
+def proxy(engine: Engine) -> Iterator[EngineProxy]:
+    with EngineProxy(engine.port) as proxy:
+        yield proxy
+
+
+async def changes_or_error(stream: ChangeStream) -> list[Change]:
+    """The next changes of a stream, which an error or long silence takes the place of."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            batch = await stream.read()
+            if batch.changes:
+                return batch.changes
 
 
 class Source(ChangeSource, DocumentSource, Protocol):

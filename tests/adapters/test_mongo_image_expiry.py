@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,12 +18,6 @@ from tests.support.engine import Engine
 from tests.support.proxy import EngineProxy, Fault
 
 COMMAND = "getClusterParameter"
-
-
-@pytest.fixture
-def proxy(engine: Engine) -> Iterator[EngineProxy]:
-    with EngineProxy(engine.port) as proxy:
-        yield proxy
 
 
 def told(expire_after: Any) -> Fault:

@@ -6,7 +6,7 @@ What is replaced is private to the driver, so this is asked of the driver itself
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import get_args
 
@@ -17,7 +17,8 @@ from feedsvc.adapters.mongo.clients import Driver
 from feedsvc.adapters.mongo.split import STAGE
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.positions import boundary
-from feedsvc.ports import ChangeStream, PositionLost, SourceError, SourceUnavailable
+from feedsvc.ports import PositionLost, SourceError, SourceUnavailable
+from tests.adapters.conftest import changes_or_error
 from tests.support.engine import Engine
 from tests.support.proxy import EngineProxy, Fault
 
@@ -25,15 +26,8 @@ CODES = [43, 91, 133, 189, 234, 10107, 11600, None]
 """All of those that a driver would resume from; None closes the connection."""
 
 SCOPE = TailScope("collection", "supervised", "c")
-PATIENCE_S = 20
 every_driver = pytest.mark.parametrize("driver", get_args(Driver))
 every_code = pytest.mark.parametrize("code", CODES)
-
-
-@pytest.fixture
-def proxy(engine: Engine) -> Iterator[EngineProxy]:
-    with EngineProxy(engine.port) as proxy:
-        yield proxy
 
 
 @asynccontextmanager
@@ -42,14 +36,6 @@ async def source_of(proxy: EngineProxy, driver: Driver) -> AsyncIterator[MongoSo
     await source.start()
     yield source
     await source.close()
-
-
-async def changes_or_error(stream: ChangeStream) -> list[Change]:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            batch = await stream.read()
-            if batch.changes:
-                return batch.changes
 
 
 @every_driver

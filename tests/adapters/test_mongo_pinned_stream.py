@@ -4,7 +4,7 @@ done all the same, and the connection comes back however the stream ends. Run th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -17,18 +17,13 @@ from feedsvc.adapters.mongo.stream import BUFFER_CHANGES
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.positions import boundary
 from feedsvc.ports import ChangeStream, EventUnavailable, SourceError, SourceUnavailable
+from tests.adapters.conftest import changes_or_error
 from tests.support.engine import Engine
 from tests.support.proxy import EngineProxy, Fault
 
 PATIENCE_S = 20
 AWAIT_S = 0.1
 SCOPE = TailScope("collection", "pinned", "c")
-
-
-@pytest.fixture
-def proxy(engine: Engine) -> Iterator[EngineProxy]:
-    with EngineProxy(engine.port) as proxy:
-        yield proxy
 
 
 @asynccontextmanager
@@ -48,11 +43,7 @@ async def opened(source: MongoSource) -> ChangeStream:
 
 
 async def next_change(stream: ChangeStream) -> Change:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            batch = await stream.read()
-            if batch.changes:
-                return batch.changes[0]
+    return (await changes_or_error(stream))[0]
 
 
 def numbers(proxy: EngineProxy, name: str) -> list[int]:
@@ -62,6 +53,12 @@ def numbers(proxy: EngineProxy, name: str) -> list[int]:
 
 async def seen(proxy: EngineProxy, name: str, times: int = 1) -> None:
     while len(numbers(proxy, name)) < times:  # noqa: ASYNC110 - the proxy is threads
+        await asyncio.sleep(0.01)
+
+
+async def met(fault: Fault, hits: int = 0) -> None:
+    """Until it took more commands than that."""
+    while fault.hits <= hits:  # noqa: ASYNC110 - the proxy is threads
         await asyncio.sleep(0.01)
 
 
@@ -195,9 +192,9 @@ async def test_an_opening_that_is_given_up_gives_its_connection_back(
             proxy.faults = [silence]
             hits = silence.hits
             opening = asyncio.create_task(opened(source))
-            while silence.hits == hits:
-                await asyncio.sleep(0.01)
-                assert not opening.done()
+            async with asyncio.timeout(PATIENCE_S):
+                await met(silence, hits)
+            assert not opening.done()
             while not opening.done():
                 # Python 3.11 may swallow one of them (bpo-37658), and the driver waits for its reply.
                 opening.cancel()
@@ -237,11 +234,10 @@ async def test_the_first_answer_is_not_kept(engine: Engine, fresh_database: str)
     clients = connect("pymongo", engine.uri, max_streams=1, max_reads=1, options={})
     scope = TailScope("collection", fresh_database, "c")
     stream: Any = await clients.watch(scope, {"start_at_operation_time": start})
-    first = len(stream._events)
+    assert stream._events
     assert not stream._cursor._data
     for _ in range(50):
         assert type(await stream.try_next()) is bytes
-    assert first
     await stream.close()
     await clients.close()
     engine.client.drop_database(fresh_database)
@@ -320,9 +316,13 @@ async def test_one_failure_does_not_touch_the_streams_beside_it(proxy: EnginePro
     """A connection that breaks has the driver pause the pool; the others have theirs already."""
     async with source_at(proxy.uri, max_streams=2) as source:
         breaks, lasts = await opened(source), await opened(source)
-        proxy.faults = [Fault("getMore", None, collection="c", times=1)]
-        failed = await asyncio.gather(first_end(breaks), first_end(lasts), insert_later(engine))
-        assert sorted(outcome for outcome in failed if outcome) == ["SourceUnavailable", "insert"]
+        broken = Fault("getMore", None, collection="c", times=1)
+        proxy.faults = [broken]
+        ends = asyncio.gather(first_end(breaks), first_end(lasts))
+        async with asyncio.timeout(PATIENCE_S):
+            await met(broken)
+        await asyncio.to_thread(engine.client.pinned.c.insert_one, {})
+        assert sorted(await ends) == ["SourceUnavailable", "insert"]
         await asyncio.gather(breaks.close(), lasts.close())
     engine.client.drop_database("pinned")
 
@@ -332,11 +332,6 @@ async def first_end(stream: ChangeStream) -> str:
         return (await next_change(stream)).operation
     except SourceError as error:
         return type(error).__name__
-
-
-async def insert_later(engine: Engine) -> None:
-    await asyncio.sleep(3 * AWAIT_S)
-    await asyncio.to_thread(engine.client.pinned.c.insert_one, {})
 
 
 async def test_streams_end_with_their_client(proxy: EngineProxy) -> None:

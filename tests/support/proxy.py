@@ -56,20 +56,18 @@ class Fault:
         self._answer = answer
 
     def takes(self, command: Mapping[str, Any]) -> bool:
-        if self._times == self.hits:
+        if self._times == self.hits or (self._command and not self._means(command)):
             return False
-        if not self._command:
-            self.hits += 1
-            return True
+        self.hits += 1
+        return True
+
+    def _means(self, command: Mapping[str, Any]) -> bool:
         if self._command not in command or not self._having.items() <= command.items():
             return False
         name = command["collection"] if self._command == "getMore" else command[self._command]
         if self._collection not in (None, name):
             return False
-        if self._stage is not None and not any(self._stage in stage for stage in command["pipeline"]):
-            return False
-        self.hits += 1
-        return True
+        return self._stage is None or any(self._stage in stage for stage in command["pipeline"])
 
     @property
     def reply(self) -> dict[str, Any] | None:
