@@ -33,6 +33,7 @@ from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.adapters.telemetry.recent_errors import RecentErrors
 from feedsvc.adapters.telemetry.tracing import Tracing
 from feedsvc.adapters.web.authentication import Authentication
+from feedsvc.adapters.web.descriptors import write_each
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
@@ -200,6 +201,7 @@ class Service:
                 token_keys=tuple(key.reveal() for key in settings.token_keys),
                 encode_json=encode_json,
                 random=random.random,
+                write_each=write_each,
             ),
             self._source,
             self._source,

@@ -14,7 +14,7 @@ import msgspec
 
 from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, Document, Namespace, TailScope
-from feedsvc.core.lockstep import Write
+from feedsvc.core.lockstep import Direct
 from feedsvc.core.positions import Position
 
 
@@ -199,9 +199,10 @@ class Connection(Protocol):
         ...
 
     @property
-    def direct(self) -> Write | None:
-        """The transport itself, if `Burst.websocket` may go to it as it is: only while `writable`, and to be counted by
-        who writes."""
+    def direct(self) -> Direct | None:
+        """The socket itself, if `Burst.websocket` may be written to it as it is, past the transport; to be counted by
+        who writes. Only while `writable`, which then says that nothing waits in the transport and that the socket is
+        open: whoever kept its number forgets it at once when `on_room` says otherwise, or writes to another's."""
         ...
 
     def write(self, frames: Sequence[bytes]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from feedsvc.core.lockstep import Given
+from feedsvc.core.lockstep import Given, WriteEach
 from feedsvc.core.places import PlacementLimits, Places
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
@@ -22,8 +22,9 @@ _YIELD_EVERY = 64
 class FanOutPlaces(Places):
     """`Places`, and the delivery to all who are live."""
 
-    def __init__(self, limits: PlacementLimits) -> None:
+    def __init__(self, limits: PlacementLimits, write_each: WriteEach) -> None:
         super().__init__(limits)
+        self._write_each = write_each
         self.direct_frames = self.direct_bytes = 0
         """What was written to transports past their connections, since `Placement.take_direct`."""
 
@@ -52,7 +53,7 @@ class FanOutPlaces(Places):
             apart += lockstep.dissolve()
             return
         burst, given = run.burst, Given(tail.ring.head_ordinal, tail.head, run.position)
-        deliveries = yield from lockstep.give(burst.websocket, given)
+        deliveries = yield from lockstep.give(self._write_each, burst.websocket, given)
         self.direct_frames += deliveries * burst.count
         self.direct_bytes += deliveries * burst.size_bytes
 

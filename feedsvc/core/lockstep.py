@@ -1,7 +1,7 @@
-"""Lockstep: the subscriptions of a topic that stand alike and have room, kept as a list of where to write.
+"""Lockstep: the subscriptions of a topic that stand alike and have room, kept as a list of their sockets.
 
-To give them all a burst is one call each. What each was given is noted once, for all of them, and a subscription takes
-it over when somebody asks for it (`settle`) or when it leaves; so a delivery touches the transport and nothing of ours.
+To give them all a burst is one write each. What each was given is noted once, for all of them, and a subscription takes
+it over when somebody asks for it (`settle`) or when it leaves; so a delivery touches the socket and nothing of ours.
 
 Everybody in it has read its topic's log to the end of what was given last. Members leave at any time, even in the
 middle of their own write; they come only between two bursts.
@@ -9,10 +9,7 @@ middle of their own write; they come only between two bursts.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from itertools import repeat
-from operator import call
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedsvc.core.positions import Position
@@ -20,11 +17,23 @@ from feedsvc.core.positions import Position
 if TYPE_CHECKING:
     from feedsvc.core.subscription import Subscription
 
-Write = Callable[[bytes], object]
-"""Takes the bytes of a burst, as `Burst.websocket` joins them."""
+WriteEach = Callable[[Sequence[int], bytes], Sequence[tuple[int, bytes]]]
+"""Writes the same bytes to each of many descriptors and waits for none. Returns who did not take all of them, by place,
+with the rest, for `Direct.write_rest`. Must not raise, nor run anything of ours."""
+
+
+class Direct(NamedTuple):
+    """The socket of a connection, for who writes past its transport."""
+
+    descriptor: int
+    write_rest: Callable[[bytes], object]
+    """Takes what the socket did not, before anything else is written."""
+
 
 _YIELD_EVERY = 256
 """Writes between two yields: two or three milliseconds. Each yield costs as much as one."""
+_NOWHERE = -1
+"""No descriptor."""
 
 
 class Given(NamedTuple):
@@ -38,15 +47,15 @@ class Given(NamedTuple):
 class Lockstep:
     """`apart`: the other readers of the topic on the live tail, each of which is dealt with by itself."""
 
-    __slots__ = ("_giving", "_left", "_members", "_reached", "_writes", "apart", "given")
+    __slots__ = ("_descriptors", "_giving", "_left", "_members", "_reached", "apart", "given")
 
     def __init__(self) -> None:
         self.apart: dict[Subscription, None] = {}
         self.given: Given | None = None
         """What everybody got last, or where the first one stood when it came; None while nobody is here."""
         self._members: list[Subscription | None] = []
-        self._writes: list[Write] = []
-        """By place, as `_members`; of one that left while a burst was being given a write to nowhere."""
+        self._descriptors: list[int] = []
+        """By place, as `_members`; of one that left while a burst was being given `_NOWHERE`."""
         self._giving: Given | None = None
         self._reached = 0
         """The places below it have got the burst that is being given."""
@@ -58,7 +67,7 @@ class Lockstep:
     def __iter__(self) -> Iterator[Subscription]:
         return (member for member in self._members if member is not None)
 
-    def join(self, subscription: Subscription, write: Write) -> None:
+    def join(self, subscription: Subscription, direct: Direct) -> None:
         """Take one in who has read its log to the end, as all others here have. Not while a burst is being given."""
         assert self._giving is None
         if self.given is None:
@@ -66,7 +75,7 @@ class Lockstep:
         del self.apart[subscription]
         subscription.lockstep, subscription.step = self, len(self._members)
         self._members.append(subscription)
-        self._writes.append(write)
+        self._descriptors.append(direct.descriptor)
 
     def leave(self, subscription: Subscription) -> None:
         """At once. It stands behind a burst that is being given if that was written to it, or is this moment."""
@@ -75,13 +84,13 @@ class Lockstep:
         subscription.lockstep = None
         self.apart[subscription] = None
         if self._giving is not None:
-            self._members[step], self._writes[step] = None, _nowhere
+            self._members[step], self._descriptors[step] = None, _NOWHERE
             self._left += 1
             return
-        last, write = self._members.pop(), self._writes.pop()
+        last, descriptor = self._members.pop(), self._descriptors.pop()
         if last is not None and last is not subscription:
             last.step = step
-            self._members[step], self._writes[step] = last, write
+            self._members[step], self._descriptors[step] = last, descriptor
         if not self._members:
             self.given = None
 
@@ -91,19 +100,25 @@ class Lockstep:
         if given is not None and given.cursor > subscription.cursor:
             subscription.cursor, subscription.at, subscription.told = given
 
-    def give(self, data: bytes, given: Given) -> Generator[None, None, int]:
+    def give(self, write_each: WriteEach, data: bytes, given: Given) -> Generator[None, None, int]:
         """Write to everybody, in slices with a yield between them, and return to how many. Exhaust it."""
         self._giving = given
         given_to = 0
         try:
-            for first in range(0, len(self._writes), _YIELD_EVERY):
+            for first in range(0, len(self._members), _YIELD_EVERY):
                 if first:
                     yield
-                writes = self._writes[first : first + _YIELD_EVERY]
-                self._reached = first + len(writes)
-                given_to += len(writes) - (writes.count(_nowhere) if self._left else 0)
-                # What runs for each of them is the write alone, nothing of the interpreter's.
-                deque(map(call, writes, repeat(data)), maxlen=0)
+                places: Sequence[int] = range(first, min(first + _YIELD_EVERY, len(self._members)))
+                descriptors = self._descriptors[first : first + _YIELD_EVERY]
+                if self._left:
+                    places = [place for place in places if self._members[place] is not None]
+                    descriptors = [self._descriptors[place] for place in places]
+                self._reached = first + _YIELD_EVERY
+                given_to += len(descriptors)
+                # First all of them, then the first write: they leave by it, as their transports are not empty any more.
+                rests = [(self._direct(places[index]), rest) for index, rest in write_each(descriptors, data)]
+                for direct, rest in rests:
+                    direct.write_rest(rest)
             self.given = given
             return given_to
         finally:
@@ -118,20 +133,22 @@ class Lockstep:
             self.leave(subscription)
         return members
 
+    def _direct(self, place: int) -> Direct:
+        """Of a member that was written to just now."""
+        member = self._members[place]
+        assert member is not None and member.outlet.direct is not None
+        return member.outlet.direct
+
     def _close_up(self) -> None:
         kept = [
-            (member, write)
-            for member, write in zip(self._members, self._writes, strict=True)
+            (member, descriptor)
+            for member, descriptor in zip(self._members, self._descriptors, strict=True)
             if member is not None
         ]
         self._members = [member for member, _ in kept]
-        self._writes = [write for _, write in kept]
+        self._descriptors = [descriptor for _, descriptor in kept]
         self._left = 0
         if not kept:
             self.given = None
         for step, (member, _) in enumerate(kept):
             member.step = step
-
-
-def _nowhere(data: bytes) -> None:
-    """Where one writes for who has left."""

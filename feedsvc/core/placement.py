@@ -14,6 +14,7 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 
 from feedsvc.core.changes import Change
+from feedsvc.core.lockstep import WriteEach
 from feedsvc.core.places import PlacementLimits
 from feedsvc.core.positions import Position
 from feedsvc.core.snapshot_places import SnapshotPlaces
@@ -30,12 +31,16 @@ class Reached(enum.Enum):
 
 class Placement:
     """All subscriptions of one scope. `build` makes the frames of a change, `router` finds whom it may concern; see
-    `core.tail`."""
+    `core.tail`. `write_each` writes to the descriptors of the outlets."""
 
     def __init__(
-        self, limits: PlacementLimits, build: Build, router: Callable[[], Router] = EveryTopic
+        self,
+        limits: PlacementLimits,
+        build: Build,
+        write_each: WriteEach,
+        router: Callable[[], Router] = EveryTopic,
     ) -> None:
-        self._places = SnapshotPlaces(limits)
+        self._places = SnapshotPlaces(limits, write_each)
         self._build = build
         self._router = router
         self._changed: Callable[[], None] = lambda: None

@@ -259,14 +259,14 @@ class Places:
 
         Not if the others are still owed what it has read already, in this step: then the next fan-out does it.
         """
-        logged, write = subscription.logged, subscription.outlet.direct
-        if subscription.lockstep is not None or logged is None or write is None:
+        logged, direct = subscription.logged, subscription.outlet.direct
+        if subscription.lockstep is not None or logged is None or direct is None:
             return
         if subscription.closed or not subscription.outlet.writable:
             return
         given = logged.lockstep.given
         if given is None or logged.log.next_ordinal(given.cursor) is None:
-            logged.lockstep.join(subscription, write)
+            logged.lockstep.join(subscription, direct)
 
     def _go_live(self, subscription: Subscription) -> None:
         """Once for each `subscribed` and `resync`; where nothing is replayed it comes before the first event."""

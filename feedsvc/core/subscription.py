@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Namespace
-from feedsvc.core.lockstep import Lockstep, Write
+from feedsvc.core.lockstep import Direct, Lockstep
 from feedsvc.core.messages import SnapshotMode
 from feedsvc.core.positions import Position
 
@@ -49,7 +49,7 @@ class Outlet(Protocol):
     def writable(self) -> bool: ...
 
     @property
-    def direct(self) -> Write | None:
+    def direct(self) -> Direct | None:
         """The way around `frames`, if there is one."""
         ...
 

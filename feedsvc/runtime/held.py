@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from feedsvc.core import messages
-from feedsvc.core.lockstep import Write
+from feedsvc.core.lockstep import Direct
 from feedsvc.core.messages import ExtendedTimestamp
 from feedsvc.core.positions import Position
 from feedsvc.core.subscription import Subscription
@@ -38,7 +38,7 @@ class Held:
         return self._connection.writable
 
     @property
-    def direct(self) -> Write | None:
+    def direct(self) -> Direct | None:
         return self._connection.direct
 
     def subscribed(self, subscription: Subscription, *, resumed: bool, position: Position | None) -> None:

@@ -16,6 +16,7 @@ from feedsvc.core.changes import ScopeLevel, TailScope
 from feedsvc.core.errors import Refusal
 from feedsvc.core.frames import FrameBuilder
 from feedsvc.core.limits import Limits
+from feedsvc.core.lockstep import WriteEach
 from feedsvc.core.matcher import Matcher
 from feedsvc.core.messages import Subscribe
 from feedsvc.core.placement import Placement
@@ -58,7 +59,8 @@ _DEPLOYMENT = TailScope("deployment")
 
 
 class HubSettings(msgspec.Struct, frozen=True):
-    """What the hub takes from the configuration. `random` returns a float in [0, 1)."""
+    """What the hub takes from the configuration. `random` returns a float in [0, 1); `write_each` writes to the
+    descriptors of connections."""
 
     policy: Policy
     limits: Limits
@@ -67,6 +69,7 @@ class HubSettings(msgspec.Struct, frozen=True):
     token_keys: tuple[bytes, ...]
     encode_json: Callable[[object], bytes]
     random: Callable[[], float]
+    write_each: WriteEach
 
 
 class Hub:
@@ -236,7 +239,7 @@ class Hub:
             replay_bytes=limits.max_replay_bytes,
             write_bytes=limits.high_water_bytes,
         )
-        placement = Placement(bounds, builder.build, lambda: Matcher(builder.view))
+        placement = Placement(bounds, builder.build, self._settings.write_each, lambda: Matcher(builder.view))
         readers = Readers(
             scope,
             self._source,

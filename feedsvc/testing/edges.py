@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from feedsvc.core.burst import Burst
+from feedsvc.core.lockstep import Direct
 from feedsvc.ports import AuthError, Claims
 from feedsvc.testing.oplog import START
 
@@ -15,8 +18,12 @@ from feedsvc.testing.oplog import START
 class MemoryConnection:
     """`ports.Connection` that keeps what it is given.
 
-    `room` is how many more frames it takes before it stops being writable; None is without limit.
+    `room` is how many more frames it takes before it stops being writable; None is without limit. `write_each` writes
+    to its descriptor, as `core.lockstep.WriteEach`.
     """
+
+    _numbers = itertools.count(3)
+    _open: ClassVar[weakref.WeakValueDictionary[int, MemoryConnection]] = weakref.WeakValueDictionary()
 
     def __init__(self, *, room: int | None = None) -> None:
         self.frames: list[bytes] = []
@@ -25,13 +32,14 @@ class MemoryConnection:
         self.writes = 0
         self.closed: tuple[int, str] | None = None
         self._room = room
-        self._open = True
+        self._takes = True
         self._callback: Callable[[], None] | None = None
-        self.direct = self._write_direct
+        self.direct = Direct(next(self._numbers), self._write_rest)
+        self._open[self.direct.descriptor] = self
 
     @property
     def writable(self) -> bool:
-        return self._open and self.closed is None and (self._room is None or self._room > 0)
+        return self._takes and self.closed is None and (self._room is None or self._room > 0)
 
     def write(self, frames: Sequence[bytes]) -> None:
         if self.closed is not None:
@@ -51,10 +59,23 @@ class MemoryConnection:
     def write_burst(self, burst: Burst) -> None:
         self.write(burst.frames)
 
-    def _write_direct(self, data: bytes) -> None:
-        if not self.writable:
-            raise AssertionError("written to a transport that takes nothing")
+    def _write_rest(self, data: bytes) -> None:
         self._take(unframed(data))
+
+    @classmethod
+    def write_each(cls, descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+        """A socket that the last of the frames would fill does not take that one, nor those it has no room for."""
+        rests = []
+        frames = list(_frames(data))
+        for place, descriptor in enumerate(descriptors):
+            connection = cls._open[descriptor]
+            if not connection.writable:
+                raise AssertionError("written to a socket that takes nothing")
+            count = len(frames) if connection._room is None else min(len(frames), connection._room - 1)
+            connection._take([payload for payload, _ in frames[:count]])
+            if count < len(frames):
+                rests.append((place, data[frames[count - 1][1] if count else 0 :]))
+        return rests
 
     def on_room(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -68,7 +89,7 @@ class MemoryConnection:
     def set_writable(self, writable: bool) -> None:
         """Open or shut the transport; a change runs the callback."""
         before = self.writable
-        self._open = writable
+        self._takes = writable
         self._notify(before)
 
     def set_room(self, room: int | None) -> None:
@@ -94,14 +115,17 @@ class MemoryConnection:
 
 def unframed(data: bytes) -> list[bytes]:
     """The payloads of whole WebSocket frames of a server (RFC 6455, section 5.2)."""
-    frames = []
-    while data:
-        extended_bytes = {126: 2, 127: 8}.get(data[1], 0)
-        head = 2 + extended_bytes
-        end = head + (int.from_bytes(data[2:head], "big") if extended_bytes else data[1])
-        frames.append(data[head:end])
-        data = data[end:]
-    return frames
+    return [payload for payload, _ in _frames(data)]
+
+
+def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Each payload and where it ends."""
+    start = 0
+    while start < len(data):
+        extended_bytes = {126: 2, 127: 8}.get(data[start + 1], 0)
+        head = start + 2 + extended_bytes
+        start = head + (int.from_bytes(data[start + 2 : head], "big") if extended_bytes else data[start + 1])
+        yield data[head:start], start
 
 
 class MemoryVerifier:

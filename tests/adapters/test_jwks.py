@@ -12,17 +12,12 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +26,7 @@ from feedsvc.adapters.jwt.jwk import KeySetError, parse_key_set
 from feedsvc.adapters.jwt.jwks_fetch import FetchError
 from feedsvc.core.limits import Limits
 from feedsvc.ports import AuthError
+from tests.support.certificates import self_signed
 from tests.support.key_server import Answer, IssuerKey, KeyServer, key_set
 
 LIMITS = Limits()
@@ -515,27 +511,6 @@ async def test_a_server_that_is_not_there(server: KeyServer) -> None:
     """A refused connection is an outage."""
     async with verifying(JwksFetch("http://127.0.0.1:1/keys")) as verifier:
         assert await code(verifier, K1.sign()) == "source_unavailable"
-
-
-def self_signed(directory: Path) -> Path:
-    """A certificate for 127.0.0.1 and its key in one PEM file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "key server")])
-    now = datetime.now(UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(address, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = directory / "server.pem"
-    path.write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
-    return path
 
 
 async def test_only_a_trusted_key_server_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

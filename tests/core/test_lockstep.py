@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,28 +11,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from feedsvc.core import lockstep as lockstep_module
-from feedsvc.core.lockstep import Given, Lockstep
+from feedsvc.core.lockstep import Direct, Given, Lockstep
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.subscription import Subscription
 
 
 class Reader:
-    """A member and its transport: it keeps the number of each burst, and may leave in the middle of a write."""
+    """A member and its transport: it keeps the number of each burst, and leaves where its socket is full."""
 
     def __init__(self, lockstep: Lockstep, cursor: int) -> None:
-        outlet: Any = None
+        outlet: Any = self
         topic: Any = "topic"
         self.subscription = Subscription(topic, outlet, at(cursor))
         self.subscription.cursor = self.first = cursor
         self.got: list[int] = []
-        self.leaves_at: int | None = None
+        self.full_at: int | None = None
+        """Of this burst its socket takes a part only."""
         lockstep.apart[self.subscription] = None
-        lockstep.join(self.subscription, self.write)
+        SOCKETS.append(self)
+        self.direct = Direct(len(SOCKETS) - 1, self.write_rest)
+        lockstep.join(self.subscription, self.direct)
 
-    def write(self, data: bytes) -> None:
-        self.got.append(int(data))
-        if self.leaves_at == int(data):
-            self.subscription.full()
+    def write_rest(self, data: bytes) -> None:
+        assert self.full_at is not None
+        assert data == rest(self.full_at)
+        self.got.append(self.full_at)
+        self.subscription.full()
 
     @property
     def inside(self) -> bool:
@@ -41,6 +45,25 @@ class Reader:
     def stands(self) -> tuple[int, Position | None, Position | None]:
         self.subscription.settle()
         return self.subscription.cursor, self.subscription.at, self.subscription.told
+
+
+SOCKETS: list[Reader] = []
+"""By their descriptors."""
+
+
+def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+    rests = []
+    for place, reader in enumerate(SOCKETS[descriptor] for descriptor in descriptors):
+        assert reader.inside
+        if reader.full_at == int(data):
+            rests.append((place, rest(int(data))))
+        else:
+            reader.got.append(int(data))
+    return rests
+
+
+def rest(number: int) -> bytes:
+    return b"the rest of %d" % number
 
 
 def at(cursor: int) -> Position:
@@ -53,7 +76,7 @@ def burst(number: int) -> tuple[bytes, Given]:
 
 def give(lockstep: Lockstep, number: int, meanwhile: Callable[[], object] = lambda: None) -> int:
     """To how many; between two slices others have a turn."""
-    giving = lockstep.give(*burst(number))
+    giving = lockstep.give(write_each, *burst(number))
     while True:
         try:
             next(giving)
@@ -75,7 +98,7 @@ def test_all_get_a_burst_and_stand_behind_it() -> None:
 def test_one_that_is_full_in_the_middle_of_its_write_has_got_it() -> None:
     lockstep = Lockstep()
     first, full, last = (Reader(lockstep, 0) for _ in range(3))
-    full.leaves_at = 1
+    full.full_at = 1
     give(lockstep, 1)
     assert full.stands() == (1, at(1), at(1))
     assert list(lockstep.apart) == [full.subscription]
@@ -136,7 +159,7 @@ def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObje
             ]
             inside = [reader for reader in readers if reader.inside]
             for reader in inside:
-                reader.leaves_at = number if data.draw(st.booleans(), label="full") else None
+                reader.full_at = number if data.draw(st.booleans(), label="full") else None
 
             def leave(inside: list[Reader] = inside) -> None:
                 for reader in inside:

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.adapters.test_jwks import self_signed
 from tests.faults.numbers import COLLECTION
 from tests.proxies.fronts import FRONTS, Front, Nginx, running
+from tests.support.certificates import self_signed
 from tests.support.engine import Engine
 from tests.support.service import Address, Client, Service, make_jwt
 from tests.support.sse import Parser, Stream, arguments, opened, sse_url

@@ -17,7 +17,7 @@ from feedsvc.core.positions import PositionKind, boundary, record_position
 from feedsvc.core.subscription import Subscription, TopicKey
 from feedsvc.ports import Batch
 from feedsvc.runtime.tail import Readers
-from feedsvc.testing import ManualClock, MemoryOplog, MemorySource
+from feedsvc.testing import ManualClock, MemoryConnection, MemoryOplog, MemorySource
 
 THERE = Namespace("app", "orders")
 MATCH_S, PUMP_S, LOCKED_S = 0.25, 0.5, 3.0
@@ -50,7 +50,7 @@ class Rig:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.metrics = PrometheusMetrics("1", strict=True)
-        placement = Placement(PlacementLimits(), self._build)
+        placement = Placement(PlacementLimits(), self._build, MemoryConnection.write_each)
         source = MemorySource(MemoryOplog())
         scope = TailScope("deployment")
         self.readers = Readers(

@@ -12,6 +12,7 @@ import msgspec
 from feedsvc.adapters.mongo.extjson import encode_json
 from feedsvc.adapters.telemetry.log_table import LOG_EVENTS
 from feedsvc.core.limits import Limits
+from feedsvc.core.lockstep import WriteEach
 from feedsvc.core.policy import Policy
 from feedsvc.ports import NO_TRACER, AuthError, Claims, Clock, NoMetrics, Tracer, Verifier
 from feedsvc.runtime.beats import Beats
@@ -19,7 +20,7 @@ from feedsvc.runtime.client import Client
 from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.wheel import Wheel
-from feedsvc.testing import START, ManualClock, MemoryOplog, MemorySource, MemoryVerifier
+from feedsvc.testing import START, ManualClock, MemoryConnection, MemoryOplog, MemorySource, MemoryVerifier
 from tests.support.frames import CheckedConnection, Frame, received
 
 WALL = float(START >> 32)
@@ -74,7 +75,8 @@ class World:
         check: Verifier,
         clock: Any,
         policy: Mapping[str, Any],
-        tracer: Tracer = NO_TRACER,
+        tracer: Tracer,
+        write_each: WriteEach,
     ) -> None:
         self.oplog = MemoryOplog()
         self.source = source(self.oplog)
@@ -90,6 +92,7 @@ class World:
             token_keys=(b"k" * 32,),
             encode_json=encode_json,
             random=lambda: 0.0,
+            write_each=write_each,
         )
         self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), self.report, tracer)
         self.context = ClientContext(
@@ -212,11 +215,19 @@ async def running(
     clock: Clock | None = None,
     policy: Mapping[str, Any] = POLICY,
     tracer: Tracer = NO_TRACER,
+    write_each: WriteEach = MemoryConnection.write_each,
 ) -> AsyncIterator[World]:
     """A started world. At its end all clients go, and nothing of them may be left: no topic, no task."""
     before = asyncio.all_tasks()
     world = World(
-        limits or Limits(), source, level, check or verifier(), clock or ManualClock(), policy, tracer
+        limits or Limits(),
+        source,
+        level,
+        check or verifier(),
+        clock or ManualClock(),
+        policy,
+        tracer,
+        write_each,
     )
     world.hub.start()
     try:

@@ -225,11 +225,11 @@ def who_came_last_gets_it_twice(patch: pytest.MonkeyPatch) -> None:
     """One that has read what the others are still owed in this step falls in with them."""
 
     def fall_in(self: Places, subscription: Subscription) -> None:
-        logged, write = subscription.logged, subscription.outlet.direct
-        if subscription.lockstep is not None or logged is None or write is None:
+        logged, direct = subscription.logged, subscription.outlet.direct
+        if subscription.lockstep is not None or logged is None or direct is None:
             return
         if subscription.outlet.writable and not subscription.closed:
-            logged.lockstep.join(subscription, write)
+            logged.lockstep.join(subscription, direct)
 
     patch.setattr(Places, "_fall_in", fall_in)
 

@@ -12,6 +12,7 @@ from feedsvc.core.places import PlacementLimits
 from feedsvc.core.positions import Position, PositionKind, boundary, record_position
 from feedsvc.core.subscription import Place, Subscription, TopicKey
 from feedsvc.core.tail import Tail
+from feedsvc.testing import MemoryConnection
 
 _THERE = Namespace("app", "x")
 
@@ -67,7 +68,7 @@ def _read(placement: Placement, tail: Tail, times: range) -> None:
 
 def _full_tail(outlet: _Outlet) -> tuple[Placement, Tail, Subscription]:
     """A live tail at time 100, and a catch-up tail from 10 to 15, full for a subscription that stands at 10."""
-    placement = Placement(PlacementLimits(ring_records=3), _build)
+    placement = Placement(PlacementLimits(ring_records=3), _build, MemoryConnection.write_each)
     placement.live_opened(boundary(100))
     subscription = Subscription(_Topic(), outlet, _record(10))
     placement.attach(subscription)

@@ -19,7 +19,7 @@ from feedsvc.runtime.beats import Beats
 from feedsvc.runtime.client_context import ClientContext
 from feedsvc.runtime.hub import Hub, HubSettings
 from feedsvc.runtime.wheel import Wheel
-from feedsvc.testing import MemoryOplog, MemoryVerifier
+from feedsvc.testing import MemoryConnection, MemoryOplog, MemoryVerifier
 from tests.simulation.faults import FaultySource
 from tests.simulation.model import History
 from tests.simulation.virtual_time import WorkingClock
@@ -79,6 +79,7 @@ class Instance:
             token_keys=KEYS,
             encode_json=lambda tree: msgspec.json.encode(to_json(tree)),
             random=world.rng.random,
+            write_each=MemoryConnection.write_each,
         )
         self.hub = Hub(settings, self.source, self.source, self.clock, NoMetrics(), world.report)
         self.context = ClientContext(

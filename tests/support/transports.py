@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import h11
@@ -16,6 +16,7 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from feedsvc.adapters.web.asgi_connection import AsgiConnection
+from feedsvc.adapters.web.descriptors import write_each
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol, protocol_of
 from feedsvc.adapters.web.sse_connection import SseConnection
@@ -57,9 +58,16 @@ class Transport(Protocol):
     async def closed_with(self) -> tuple[int, str]: ...
 
 
+class DirectTransport(Transport, Protocol):
+    """One with a socket that may be written to past its connection."""
+
+    def write_each(self, descriptors: Sequence[int], data: bytes) -> Sequence[tuple[int, bytes]]: ...
+
+
 class MemoryTransport:
     def __init__(self) -> None:
         self.connection = MemoryConnection()
+        self.write_each = MemoryConnection.write_each
 
     async def stop_reading(self) -> None:
         self.connection.set_room(ROOM_FRAMES)
@@ -102,6 +110,9 @@ class AsgiTransport:
 class CarriedTransport:
     """`FeedProtocol` on a socket, and a client that reads it or not."""
 
+    def __init__(self) -> None:
+        self.write_each = write_each
+
     async def open(self) -> None:
         accepted: asyncio.Future[TransportConnection] = asyncio.get_running_loop().create_future()
 
@@ -111,9 +122,7 @@ class CarriedTransport:
             protocol = protocol_of(scope)
             assert protocol is not None
             connection = TransportConnection(protocol)
-            assert connection.carry(
-                ROOM_BYTES, Wheel(SystemClock()), lambda text: None, lambda code, reason: None
-            )
+            assert connection.carry(Wheel(SystemClock()), lambda text: None, lambda code, reason: None)
             accepted.set_result(connection)
 
         config = uvicorn.Config(app, ws=FeedProtocol, log_config=None, ws_per_message_deflate=False)

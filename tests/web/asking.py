@@ -11,6 +11,7 @@ import httpx
 from feedsvc.adapters.telemetry.metrics import PrometheusMetrics
 from feedsvc.adapters.telemetry.recent_errors import RecentErrors
 from feedsvc.adapters.web.authentication import Authentication
+from feedsvc.adapters.web.descriptors import write_each
 from feedsvc.adapters.web.explain import ExplainEndpoint
 from feedsvc.adapters.web.http import Health, Routes, build_app
 from feedsvc.adapters.web.sse import SseFeed
@@ -99,7 +100,7 @@ class Application:
 
 @asynccontextmanager
 async def application(limits: Limits | None = None, **arguments: Any) -> AsyncIterator[Application]:
-    async with running(limits, **arguments) as world:
+    async with running(limits, write_each=write_each, **arguments) as world:
         asked = Application(world)
         async with asked.client:
             yield asked

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from uvloop.loop import PseudoSocket  # type: ignore[attr-defined]
@@ -25,8 +26,7 @@ async def pair() -> AsyncIterator[tuple[asyncio.Transport, socket.socket]]:
     made: asyncio.Future[asyncio.Transport] = loop.create_future()
 
     class Accepted(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            assert isinstance(transport, asyncio.Transport)
+        def connection_made(self, transport: Any) -> None:
             made.set_result(transport)
 
     server = await loop.create_server(Accepted, "127.0.0.1", 0)

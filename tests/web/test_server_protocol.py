@@ -9,7 +9,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from tests.runtime.world import until
-from tests.support.transports import CarriedTransport, event
+from tests.support.transports import ROOM_FRAMES, CarriedTransport, event
 
 
 @pytest.fixture
@@ -77,8 +77,9 @@ async def test_a_ping_in_one_packet_with_invalid_utf8(carried: CarriedTransport)
 async def test_the_server_ends_while_a_peer_that_has_closed_does_not_read(carried: CarriedTransport) -> None:
     """Its socket is there until it is aborted. A fault here would end the service with a traceback."""
     connection, protocol = carried.connection, carried.connection._protocol
-    while connection.writable:
-        connection.write([event(0)])
+    for number in range(2 * ROOM_FRAMES):
+        connection.write([event(number)])
+    assert not connection.writable
     carried._client.send_close(1000)
     carried._flush()
     await until(protocol.transport.is_closing)

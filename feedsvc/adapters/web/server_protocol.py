@@ -47,7 +47,7 @@ class Carrier(Protocol):
         ...
 
     def room_changed(self, room: bool) -> None:
-        """The transport's buffer passed its high-water mark, or drained below its low one."""
+        """Whether the transport's buffer is empty: the kernel did not take all of a write, or it has all of it now."""
         ...
 
     def shut(self) -> None:
@@ -108,7 +108,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], scope["extensions"])
             extensions[TRANSPORT_EXTENSION] = {"protocol": self}
 
-    def carry(self, carrier: Carrier, high_water_bytes: int, wheel: Wheel) -> bool:
+    def carry(self, carrier: Carrier, wheel: Wheel) -> bool:
         """From now on `carrier` writes to the transport and hears of what happens. For an accepted socket, once.
 
         Its peer is looked after here, by pings that go out together with other frames (`Liveness`).
@@ -121,7 +121,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         timeout_s = (self.ping_interval or 0.0) + (self.ping_timeout or 0.0)
         if timeout_s:
             self._liveness = Liveness(wheel, timeout_s, self.transport.write, self.keepalive_timeout)
-        self.transport.set_write_buffer_limits(high=high_water_bytes)
+        # Room is an empty buffer: only then may anybody write past the transport (`descriptors.py`).
+        self.transport.set_write_buffer_limits(high=0)
         # What only the way through ASGI needs. Some of it is a kilobyte for each idle client.
         early, self.queue = self.queue, cast(Any, _Nowhere)
         while not early.empty():  # from a peer that did not wait for the answer to its upgrade

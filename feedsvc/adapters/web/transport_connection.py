@@ -1,6 +1,6 @@
 """`ports.Connection` on uvicorn's own transport: ready frames reach it without an ASGI round for each client.
 
-The queue is the transport's buffer and nothing else, so `writable` is what the transport says of its high-water mark.
+The queue is the transport's buffer and nothing else, and `writable` is what the transport says of it: it is empty.
 Everything that ends a socket (`FeedProtocol`) shuts the connection first: nothing is written behind a close frame.
 On a server that is not ours `AsgiConnection` does the same through `send`; one contract test holds both.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from feedsvc.adapters.web.descriptors import direct_of
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from feedsvc.core.burst import Burst
 from feedsvc.runtime.wheel import Wheel
@@ -44,7 +45,7 @@ class TransportConnection:
         self._protocol = protocol
         self._write = protocol.transport.write
         self._deflates = protocol.deflates
-        self.direct = None if self._deflates else self._write
+        self.direct = None if self._deflates else direct_of(protocol.transport)
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
         self._ended: Callable[[int, str], None] | None = None
@@ -52,7 +53,6 @@ class TransportConnection:
 
     def carry(
         self,
-        high_water_bytes: int,
         wheel: Wheel,
         receive: Callable[[str | None], None],
         ended: Callable[[int, str], None],
@@ -62,7 +62,7 @@ class TransportConnection:
         False where the socket has ended already; nothing is called then.
         """
         self._receive, self._ended = receive, ended
-        return self._protocol.carry(self, high_water_bytes, wheel)
+        return self._protocol.carry(self, wheel)
 
     # -- ports.Connection ---------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class TransportConnection:
             self._callback()
 
     def shut(self) -> None:
-        self._shut = True
+        self._shut, self.direct = True, None
         self.room_changed(False)
 
     def gone(self, code: int, reason: str) -> None:

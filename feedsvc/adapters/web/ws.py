@@ -81,7 +81,7 @@ class WebSocketFeed:
             return
         connection = TransportConnection(protocol)
         held = _Held(self._context, connection, self._lifecycle)
-        if not connection.carry(self._high_water_bytes, self._context.wheel, held.receive, held.ended):
+        if not connection.carry(self._context.wheel, held.receive, held.ended):
             held.ended(*_GONE)
             return
         held.start(claims)
