@@ -40,7 +40,12 @@ async def race(web: Application, port: int, number: int) -> int:
     headers = {"Authorization": "Bearer alice"} if number % 2 else {}
     # Without a bound on its queue, or the library reads no close frame behind what nobody has taken.
     peer = await connect(
-        f"ws://127.0.0.1:{port}/v1/ws", additional_headers=headers, proxy=None, max_size=None, max_queue=None
+        f"ws://127.0.0.1:{port}/v1/ws",
+        additional_headers=headers,
+        proxy=None,
+        max_size=None,
+        max_queue=None,
+        compression=chance.choice(["deflate", None]),  # None: a fan-out goes past its transport
     )
     if number % 2:
         await peer.send(SUBSCRIBE)

@@ -154,7 +154,7 @@ def test_a_transport_of_another_loop_may_not() -> None:
     assert asyncio.run(on_asyncio()) is None
 
 
-# -- until when --------------------------------------------------------------------------------------------
+# -- when, and until when --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -213,6 +213,17 @@ async def a_write_meets_the_end(carried: CarriedTransport) -> None:
         for _, rest in write_each([direct.descriptor], event(0)):
             direct.write_rest(rest)
         await asyncio.sleep(0)
+
+
+async def test_room_is_an_empty_buffer(carried: CarriedTransport) -> None:
+    """Whoever writes past a transport that still holds something overtakes it, and the peer gets no whole frames."""
+    connection, transport = carried.connection, carried.connection._protocol.transport
+    for _ in range(3):
+        while connection.writable:
+            assert transport.get_write_buffer_size() == 0
+            connection.write([event(0, 500)])
+        assert transport.get_write_buffer_size() > 0
+        await carried.read_all()
 
 
 @pytest.mark.parametrize(
