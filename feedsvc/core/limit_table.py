@@ -377,7 +377,8 @@ LIMIT_TABLE: tuple[Limit, ...] = (
         "high_water_bytes",
         64 * _KIB,
         "bytes",
-        "Per socket; above it the cursor waits, and the log is shared.",
+        "Per socket: one write, and what may wait behind it where the way is not direct (ASGI, SSE). The cursor waits "
+        "for the rest, and the log is shared.",
     ),
     Limit(
         "unsent_bytes",

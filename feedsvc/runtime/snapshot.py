@@ -273,8 +273,7 @@ class Snapshots:
         if not await self._room(job, owed):
             return False
         job.target.snapshot_page(frame)
-        # uvloop writes at the end of a round: only then does the transport know whether it is full.
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a turn for others behind each page
         return True
 
     async def _end(self, job: _Job, owed: int, placement: Placement) -> bool:

@@ -551,7 +551,7 @@ async def test_a_slow_consumer_is_closed() -> None:
 
 
 async def test_a_transport_that_is_found_full_later_is_slow_too() -> None:
-    """uvloop writes at the end of a round: no write of ours saw that the transport was full, only the timer does."""
+    """Some transports write at the end of a round: no write of ours saw that it was full, only the timer does."""
     async with running(Limits(slow_after_s=30, heartbeat_interval_s=0.01, max_age_s=10**6)) as world:
         peer = await world.signed_in()
         await peer.subscribed()

@@ -4,13 +4,14 @@ all of them."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.checkpoint_places import CheckpointPlaces
+from feedsvc.core.lockstep import Given, Lockstep, WriteEach
 from feedsvc.core.placement import Placement, Reached
 from feedsvc.core.places import Places
 from feedsvc.core.positions import Position, PositionKind
@@ -234,6 +235,20 @@ def who_came_last_gets_it_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Places, "_fall_in", fall_in)
 
 
+def what_a_socket_did_not_take_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A fan-out that believes that every write was whole."""
+    real = Lockstep.give
+
+    def give(self: Lockstep, write_each: WriteEach, data: bytes, given: Given) -> Generator[None, None, int]:
+        def write(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+            write_each(descriptors, data)
+            return []
+
+        return real(self, write, data, given)
+
+    patch.setattr(Lockstep, "give", give)
+
+
 def position_taken_after_the_find(patch: pytest.MonkeyPatch) -> None:
     """A snapshot that ends at the head of its end: what was written while it was read is nowhere."""
     real = SnapshotPlaces.end_snapshot
@@ -296,4 +311,5 @@ MUTANTS: tuple[Mutant, ...] = (
     catch_up_tail_trimmed_below_its_readers,
     full_before_trimming,
     who_came_last_gets_it_twice,
+    what_a_socket_did_not_take_is_lost,
 )
