@@ -8,12 +8,12 @@ import contextlib
 from collections import defaultdict
 from random import Random
 
-import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from feedsvc.core import lockstep
+from tests.support.frames import received
 from tests.web.asking import Application
 from tests.web.served import served
 from tests.web.test_close_races import SUBSCRIBE, reset
@@ -39,7 +39,7 @@ async def live(web: Application, port: int, tenant: str, chance: Random) -> int:
     with contextlib.suppress(ConnectionClosed):
         await peer.send(SUBSCRIBE)
         for _ in range(chance.randrange(5, 40)):
-            frame = msgspec.json.decode(await peer.recv())
+            frame = received(await peer.recv(decode=False))
             if frame["type"] == "event":
                 assert frame["event"]["fullDocument"]["of"] == tenant
                 seen += 1
