@@ -195,14 +195,15 @@ class Connection(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while the transport is over its high-water mark, closing or closed."""
+        """False while the transport takes nothing: over its high-water mark (where there is a `direct` way, not empty),
+        closing or closed."""
         ...
 
     @property
     def direct(self) -> Direct | None:
         """The socket itself, if `Burst.websocket` may be written to it as it is, past the transport; to be counted by
         who writes. Only while `writable`, which then says that nothing waits in the transport and that the socket is
-        open: whoever kept its number forgets it at once when `on_room` says otherwise, or writes to another's."""
+        open; before `on_room` is told otherwise the connection itself takes all members off it."""
         ...
 
     def write(self, frames: Sequence[bytes]) -> None:

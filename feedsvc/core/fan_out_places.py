@@ -26,7 +26,7 @@ class FanOutPlaces(Places):
         super().__init__(limits)
         self._write_each = write_each
         self.direct_frames = self.direct_bytes = 0
-        """What was written to transports past their connections, since `Placement.take_direct`."""
+        """What was written to sockets past their connections, since `Placement.take_direct`."""
 
     def fan_out(self, tail: Tail, logged: LoggedTopic) -> Iterator[None]:
         """Pump every reader of a topic on the live tail. Those who stand alike, have room and are told all by one

@@ -17,17 +17,29 @@ from feedsvc.core.positions import Position
 if TYPE_CHECKING:
     from feedsvc.core.subscription import Subscription
 
-WriteEach = Callable[[Sequence[int], bytes], Sequence[tuple[int, bytes]]]
+WriteEach = Callable[[Sequence[int], bytes], Sequence[tuple[int, memoryview]]]
 """Writes the same bytes to each of many descriptors and waits for none. Returns who did not take all of them, by place,
 with the rest, for `Direct.write_rest`. Must not raise, nor run anything of ours."""
 
 
-class Direct(NamedTuple):
-    """The socket of a connection, for who writes past its transport."""
+class Direct:
+    """The socket of a connection, for those that are written to past its transport: its `members`.
 
-    descriptor: int
-    write_rest: Callable[[bytes], object]
-    """Takes what the socket did not, before anything else is written."""
+    `write_rest` takes what the socket did not, before anything else is written.
+    """
+
+    __slots__ = ("descriptor", "members", "write_rest")
+
+    def __init__(self, descriptor: int, write_rest: Callable[[memoryview], object]) -> None:
+        self.descriptor = descriptor
+        self.write_rest = write_rest
+        self.members: list[Subscription] = []
+
+    def full(self) -> None:
+        """Nobody writes to it from now on. For the connection: at once when it takes nothing, in the middle of a write
+        too, and before its descriptor is closed, whatever else fails: the number may be another tenant's next."""
+        for member in tuple(self.members):
+            member.full()
 
 
 _YIELD_EVERY = 256
@@ -47,13 +59,14 @@ class Given(NamedTuple):
 class Lockstep:
     """`apart`: the other readers of the topic on the live tail, each of which is dealt with by itself."""
 
-    __slots__ = ("_descriptors", "_giving", "_left", "_members", "_reached", "apart", "given")
+    __slots__ = ("_descriptors", "_directs", "_giving", "_left", "_members", "_reached", "apart", "given")
 
     def __init__(self) -> None:
         self.apart: dict[Subscription, None] = {}
         self.given: Given | None = None
         """What everybody got last, or where the first one stood when it came; None while nobody is here."""
         self._members: list[Subscription | None] = []
+        self._directs: list[Direct] = []
         self._descriptors: list[int] = []
         """By place, as `_members`; of one that left while a burst was being given `_NOWHERE`."""
         self._giving: Given | None = None
@@ -75,11 +88,14 @@ class Lockstep:
         del self.apart[subscription]
         subscription.lockstep, subscription.step = self, len(self._members)
         self._members.append(subscription)
+        self._directs.append(direct)
         self._descriptors.append(direct.descriptor)
+        direct.members.append(subscription)
 
     def leave(self, subscription: Subscription) -> None:
         """At once. It stands behind a burst that is being given if that was written to it, or is this moment."""
         step = subscription.step
+        self._directs[step].members.remove(subscription)
         self.settle(subscription)
         subscription.lockstep = None
         self.apart[subscription] = None
@@ -87,10 +103,10 @@ class Lockstep:
             self._members[step], self._descriptors[step] = None, _NOWHERE
             self._left += 1
             return
-        last, descriptor = self._members.pop(), self._descriptors.pop()
+        last, direct, descriptor = self._members.pop(), self._directs.pop(), self._descriptors.pop()
         if last is not None and last is not subscription:
             last.step = step
-            self._members[step], self._descriptors[step] = last, descriptor
+            self._members[step], self._directs[step], self._descriptors[step] = last, direct, descriptor
         if not self._members:
             self.given = None
 
@@ -115,10 +131,8 @@ class Lockstep:
                     descriptors = [self._descriptors[place] for place in places]
                 self._reached = first + _YIELD_EVERY
                 given_to += len(descriptors)
-                # First all of them, then the first write: they leave by it, as their transports are not empty any more.
-                rests = [(self._direct(places[index]), rest) for index, rest in write_each(descriptors, data)]
-                for direct, rest in rests:
-                    direct.write_rest(rest)
+                for index, rest in write_each(descriptors, data):
+                    self._directs[places[index]].write_rest(rest)
             self.given = given
             return given_to
         finally:
@@ -133,20 +147,15 @@ class Lockstep:
             self.leave(subscription)
         return members
 
-    def _direct(self, place: int) -> Direct:
-        """Of a member that was written to just now."""
-        member = self._members[place]
-        assert member is not None and member.outlet.direct is not None
-        return member.outlet.direct
-
     def _close_up(self) -> None:
         kept = [
-            (member, descriptor)
-            for member, descriptor in zip(self._members, self._descriptors, strict=True)
+            (member, direct)
+            for member, direct in zip(self._members, self._directs, strict=True)
             if member is not None
         ]
         self._members = [member for member, _ in kept]
-        self._descriptors = [descriptor for _, descriptor in kept]
+        self._directs = [direct for _, direct in kept]
+        self._descriptors = [direct.descriptor for direct in self._directs]
         self._left = 0
         if not kept:
             self.given = None

@@ -151,7 +151,7 @@ class Placement:
             self._finish()
 
     def take_direct(self) -> tuple[int, int]:
-        """Frames and bytes that went to transports past their connections since the last call."""
+        """Frames and bytes that went to sockets past their connections since the last call."""
         places = self._places
         taken = places.direct_frames, places.direct_bytes
         places.direct_frames = places.direct_bytes = 0

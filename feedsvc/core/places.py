@@ -17,9 +17,9 @@ calls them, one call at a time. Rules for whoever edits one:
 
 * never keep S from registration (rule 3), never decide by time without `Ring.locate`;
 * never write before `writable`, but for `subscribed`, which the number of subscriptions bounds;
-* who may write to a transport directly: `fan_out`, to those in `Lockstep`. They come by `_fall_in` alone: LIVE, gone
-  live, with room and owed nothing. Whatever ends one of these takes them out at once: `_leave` the place, `pump` the
-  rest, `Subscription.full()` the room, which the connection tells in the middle of a write, too;
+* who may write to a socket past its connection: `fan_out`, to those in `Lockstep`. They come by `_fall_in` alone:
+  LIVE, gone live, with room and owed nothing. Whatever ends one of these takes them out at once: `_leave` the place,
+  `pump` the rest, and the connection itself the room (`Direct.full`), in the middle of a write, too;
 * the simulation in `tests/simulation` runs these classes under random schedules: a new move needs a fault there.
 """
 

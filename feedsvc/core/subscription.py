@@ -146,8 +146,8 @@ class Subscription:
         self.snapshots_owed = 0
 
     def full(self) -> None:
-        """Its connection takes nothing now, or never again. Told at once, in the middle of a write too; the
-        rest waits for `Placement.writable`."""
+        """Not in lockstep from now on: its connection takes nothing, or it is dealt with by itself. At once, in the
+        middle of a write too; what is owed waits for `Placement.writable`."""
         if self.lockstep is not None:
             self.lockstep.leave(self)
 

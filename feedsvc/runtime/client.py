@@ -217,7 +217,7 @@ class Client(ClockedClient):
         self._session.topics.add(place.topic.topic_id)
         try:
             held.subscription = self.hub.attach(place, held)
-        except Refusal:
+        except BaseException:
             self._forget(held)
             raise
         if held.topic.topic_id not in self._held:

@@ -90,9 +90,6 @@ class ClockedClient(ABC):
             return
         room = self.connection.writable
         if not room:
-            for held in self._held.values():
-                if held.subscription is not None:
-                    held.subscription.full()
             self._full_since = self.now()
             self._arm()
             return

@@ -145,18 +145,22 @@ class Hub:
         self._room.enter(topic.tenant, self._scope(topic))
         self.image_modes.hold(topic.namespace, outlet, exact=topic.exact)
         subscription = Subscription(topic, outlet, place.at, place.lost, place.snapshot)
-        feed.attach(subscription)
+        try:
+            feed.attach(subscription)
+        except BaseException:
+            self.detach(subscription)
+            raise
         return subscription
 
     def detach(self, subscription: Subscription) -> None:
         """End: nothing more is written for it. Once for each `attach`."""
         topic = _topic(subscription)
+        self.feed(topic).detach(subscription)
+        self.snapshots.gone(subscription)
         self.admission.exit(topic.tenant, topic)
         self._room.exit(topic.tenant, self._scope(topic))
         listener: Any = subscription.outlet
         self.image_modes.release(topic.namespace, listener, exact=topic.exact)
-        self.feed(topic).detach(subscription)
-        self.snapshots.gone(subscription)
 
     def writable(self, subscription: Subscription) -> None:
         """Its connection can take more."""

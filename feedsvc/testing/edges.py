@@ -59,11 +59,11 @@ class MemoryConnection:
     def write_burst(self, burst: Burst) -> None:
         self.write(burst.frames)
 
-    def _write_rest(self, data: bytes) -> None:
-        self._take(unframed(data))
+    def _write_rest(self, rest: memoryview) -> None:
+        self._take(unframed(bytes(rest)))
 
     @classmethod
-    def write_each(cls, descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+    def write_each(cls, descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
         """A socket that the last of the frames would fill does not take that one, nor those it has no room for."""
         rests = []
         frames = list(_frames(data))
@@ -74,7 +74,7 @@ class MemoryConnection:
             count = len(frames) if connection._room is None else min(len(frames), connection._room - 1)
             connection._take([payload for payload, _ in frames[:count]])
             if count < len(frames):
-                rests.append((place, data[frames[count - 1][1] if count else 0 :]))
+                rests.append((place, memoryview(data)[frames[count - 1][1] if count else 0 :]))
         return rests
 
     def on_room(self, callback: Callable[[], None]) -> None:
@@ -99,8 +99,11 @@ class MemoryConnection:
         self._notify(before)
 
     def _notify(self, before: bool) -> None:
-        if self.writable != before and self._callback is not None:
-            self._callback()
+        if self.writable != before:
+            if before:
+                self.direct.full()
+            if self._callback is not None:
+                self._callback()
 
     def messages(self) -> list[dict[str, Any]]:
         """The frames so far as JSON objects."""

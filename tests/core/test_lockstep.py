@@ -32,11 +32,11 @@ class Reader:
         self.direct = Direct(len(SOCKETS) - 1, self.write_rest)
         lockstep.join(self.subscription, self.direct)
 
-    def write_rest(self, data: bytes) -> None:
+    def write_rest(self, data: memoryview) -> None:
         assert self.full_at is not None
         assert data == rest(self.full_at)
         self.got.append(self.full_at)
-        self.subscription.full()
+        self.direct.full()
 
     @property
     def inside(self) -> bool:
@@ -51,7 +51,7 @@ SOCKETS: list[Reader] = []
 """By their descriptors."""
 
 
-def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
     rests = []
     for place, reader in enumerate(SOCKETS[descriptor] for descriptor in descriptors):
         assert reader.inside
@@ -62,8 +62,8 @@ def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes
     return rests
 
 
-def rest(number: int) -> bytes:
-    return b"the rest of %d" % number
+def rest(number: int) -> memoryview:
+    return memoryview(b"the rest of %d" % number)
 
 
 def at(cursor: int) -> Position:

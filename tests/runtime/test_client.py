@@ -263,6 +263,31 @@ async def test_the_same_claims_once_more_cost_nothing(monkeypatch: pytest.Monkey
             assert len(asked) == expected
 
 
+async def test_a_fault_while_subscribing_leaves_nothing() -> None:
+    """Behind the moment from which the placement knows the subscription."""
+    async with running() as world:
+        peer = await world.signed_in()
+        topic = (await peer.subscribed())["topic"]
+        (feed,) = world.hub.feeds.values()
+
+        def changed() -> None:
+            feed.changed()
+            if feed.placement.subscriptions == 2:
+                raise RuntimeError("a fault")
+
+        feed.placement.on_change(changed)
+        peer.say("subscribe", id="s2", topic={"collection": "users"})
+        await peer.frame("subscribed")
+        await peer.frame("live")
+        error = await peer.frame("error")
+        assert (error["id"], error["code"]) == ("s2", "internal")
+        assert world.subscriptions() == world.hub.admission.topics == 1
+        insert(world, 1)
+        assert (await peer.frame("event"))["topic"] == topic
+        feed.placement.on_change(feed.changed)
+        assert await peer.subscribed("users")
+
+
 async def test_rights_that_cannot_be_applied_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault while the policy is applied anew must not leave the old rights in force."""
     async with running() as world:

@@ -240,7 +240,7 @@ def what_a_socket_did_not_take_is_lost(patch: pytest.MonkeyPatch) -> None:
     real = Lockstep.give
 
     def give(self: Lockstep, write_each: WriteEach, data: bytes, given: Given) -> Generator[None, None, int]:
-        def write(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+        def write(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
             write_each(descriptors, data)
             return []
 

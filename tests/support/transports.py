@@ -61,7 +61,7 @@ class Transport(Protocol):
 class DirectTransport(Transport, Protocol):
     """One with a socket that may be written to past its connection."""
 
-    def write_each(self, descriptors: Sequence[int], data: bytes) -> Sequence[tuple[int, bytes]]: ...
+    def write_each(self, descriptors: Sequence[int], data: bytes) -> Sequence[tuple[int, memoryview]]: ...
 
 
 class MemoryTransport:
@@ -113,7 +113,8 @@ class CarriedTransport:
     def __init__(self) -> None:
         self.write_each = write_each
 
-    async def open(self) -> None:
+    async def open(self, *, filled: bytes = b"") -> None:
+        """`filled`: what its transport holds already for a peer that does not read, when it is accepted."""
         accepted: asyncio.Future[TransportConnection] = asyncio.get_running_loop().create_future()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -121,6 +122,7 @@ class CarriedTransport:
             await send({"type": "websocket.accept"})
             protocol = protocol_of(scope)
             assert protocol is not None
+            protocol.transport.write(filled)
             connection = TransportConnection(protocol)
             assert connection.carry(Wheel(SystemClock()), lambda text: None, lambda code, reason: None)
             accepted.set_result(connection)

@@ -4,8 +4,8 @@ What makes it safe (docs/decisions/0015-fan-out-past-the-transport.md):
 - a transport whose buffer is not empty is not written past: `FeedProtocol` sets its high-water mark to 0;
 - what the kernel does not take goes to the transport, an error of the socket, too: it meets it again and ends the
   connection, as if it had been written to in the first place;
-- uvloop closes a descriptor behind `connection_lost`, and by then `FeedProtocol` has shut the connection: a number
-  that somebody else's socket may get is never written to.
+- uvloop closes a descriptor behind `connection_lost`, and by then `FeedProtocol` has shut the connection, which takes
+  everybody off its descriptor by itself: a number that somebody else's socket may get is never written to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def direct_of(transport: asyncio.Transport) -> Direct | None:
     return Direct(transport.get_extra_info("socket").fileno(), transport.write)
 
 
-def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes]]:
+def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
     """`core.lockstep.WriteEach` for sockets that do not block."""
     taken: list[int] = []
     while len(taken) < len(descriptors):
@@ -38,4 +38,5 @@ def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, bytes
             taken.append(0)
     if taken.count(len(data)) == len(taken):
         return []
-    return [(place, data[count:]) for place, count in enumerate(taken) if count < len(data)]
+    whole = memoryview(data)  # who is owed a rest keeps the one copy
+    return [(place, whole[count:]) for place, count in enumerate(taken) if count < len(data)]

@@ -123,6 +123,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self._liveness = Liveness(wheel, timeout_s, self.transport.write, self.keepalive_timeout)
         # Room is an empty buffer: only then may anybody write past the transport (`descriptors.py`).
         self.transport.set_write_buffer_limits(high=0)
+        if self.transport.get_write_buffer_size():  # what it was full of before is not told again
+            self.pause_writing()
         # What only the way through ASGI needs. Some of it is a kilobyte for each idle client.
         early, self.queue = self.queue, cast(Any, _Nowhere)
         while not early.empty():  # from a peer that did not wait for the answer to its upgrade
@@ -187,7 +189,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         pong, self._owed_pong = self._owed_pong, None
         if pong is not None and self.conn.state is State.OPEN and not self.transport.is_closing():
             self.transport.write(pong)
-        if self._carrier is not None:
+        if self._carrier is not None and self.writable.is_set():  # the pong may have filled it again
             self._carrier.room_changed(True)
 
     def handle_cont(self, event: Frame) -> None:

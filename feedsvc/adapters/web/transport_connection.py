@@ -93,11 +93,16 @@ class TransportConnection:
         if room == self.writable or (self._shut and room):
             return
         self.writable = room
+        if not room and self.direct is not None:
+            self.direct.full()
         if self._callback is not None:
             self._callback()
 
     def shut(self) -> None:
-        self._shut, self.direct = True, None
+        self._shut = True
+        if self.direct is not None:
+            self.direct.full()
+            self.direct = None
         self.room_changed(False)
 
     def gone(self, code: int, reason: str) -> None:
