@@ -131,6 +131,31 @@ async def test_the_cursor_of_a_stopped_reader_stays_in_the_log_and_the_others_ge
         assert len(proxy.opened) == opened, "the log served it"
 
 
+async def test_many_that_read_by_fits_get_every_event_whole_and_in_order(
+    patient: Service, database: Documents, fresh_database: str
+) -> None:
+    """One event at a time, which all get by one loop of writes: the last that a socket takes is taken in part."""
+    seed(database["orders"], {"_id": "first"})
+    sizes = [40_000, 200, 60_000, 9_000, 50_000] * 2
+    async with contextlib.AsyncExitStack() as stack:
+        other = await stack.enter_async_context(client_of(patient, fresh_database))
+        clients = [await stack.enter_async_context(narrow_client(patient, fresh_database)) for _ in range(12)]
+        for client in (other, *clients):
+            await client.subscribe("orders")
+        for first in range(0, 5 * len(sizes), len(sizes)):
+            for client in clients:
+                stop(client)
+            for number, size_bytes in enumerate(sizes, first):
+                await insert(database, number, 1, size_bytes)
+                assert keys(await other.events(1)) == [number]
+            for client in clients:
+                go_on(client)
+            for client in clients:
+                assert keys(await client.events(len(sizes))) == list(range(first, first + len(sizes)))
+    told = {frame["type"] for client in clients for frame in client.seen}
+    assert told <= {"welcome", "subscribed", "live", "event", "heartbeat", "checkpoint"}
+
+
 async def test_one_that_fell_off_the_log_is_served_from_the_oplog_without_a_resync(
     patient: Service, proxy: EngineProxy, database: Documents, fresh_database: str
 ) -> None:
