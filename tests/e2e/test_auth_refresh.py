@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.e2e.conftest import Documents, StartService
-from tests.support.service import Service, client_of, make_jwt
+from tests.support.service import Service, client_of, make_jwt, tail_open
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,7 @@ async def test_a_refresh_that_is_not_the_same_principal_is_refused_and_the_old_e
         "expired": make_jwt(fresh_database, ttl_s=-5),
         "nonsense": "a.b.c",
     }[change]
+    await tail_open(service, fresh_database)
     async with client_of(service, fresh_database, ttl_s=1.5) as client:
         await client.subscribe("orders")
         await client.send({"type": "auth", "jwt": jwt})

@@ -145,11 +145,10 @@ async def test_a_refresh_during_an_outage_leaves_the_connection_as_it_was(
     key, new = IssuerKey("k1"), IssuerKey("k2")
     server.publish(key)
     service = start_service(jwt_secret="", jwks_url=server.url)
-    async with (
-        client_with(service, key.sign(tenant=tenant, ttl_s=2)) as short,
-        client_with(service, key.sign(tenant=tenant)) as client,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_with(service, key.sign(tenant=tenant)))
         await client.subscribe("orders")
+        short = await stack.enter_async_context(client_with(service, key.sign(tenant=tenant, ttl_s=2)))
         server.answer = Answer(status=500)
         for refreshing in (short, client):
             await refreshing.send({"type": "auth", "jwt": new.sign(tenant=tenant)})

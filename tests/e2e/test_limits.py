@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.e2e.conftest import Documents, StartService
 from tests.support.narrow_socket import narrow_socket
-from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Service, client_of, make_jwt
+from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Service, client_of, make_jwt, tail_open
 from tests.support.sse import refused, sse_url, stream_of
 
 POLICY = {
@@ -172,6 +172,7 @@ async def test_a_connection_ends_at_its_maximum_age_and_resumes_elsewhere(
     start_service: StartService, service: Service, database: Documents, fresh_database: str
 ) -> None:
     aging = start_service(max_age="3", token_keys=service.token_keys)
+    await tail_open(aging, fresh_database)
     async with client_of(aging, fresh_database) as client:
         topic = (await client.subscribe("orders"))["topic"]
         assert (await client.until("goaway"))["reconnectAfterMs"] >= 0

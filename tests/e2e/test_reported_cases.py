@@ -15,7 +15,15 @@ from tests.e2e.conftest import Documents, StartService
 from tests.support.engine import Engine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.proxy import EngineProxy
-from tests.support.service import ONE_DATABASE_PER_TENANT, Client, Frame, Service, client_of, make_jwt
+from tests.support.service import (
+    ONE_DATABASE_PER_TENANT,
+    Client,
+    Frame,
+    Service,
+    client_of,
+    make_jwt,
+    tail_open,
+)
 
 WRITE_EVERY_S = 0.02
 
@@ -156,6 +164,7 @@ async def test_connections_that_age_in_turn_miss_nothing_between_them(
 ) -> None:
     """RES-15, on a WebSocket: the service ends the connection each second while a writer writes."""
     service = start_service(max_age="1")
+    await tail_open(service, fresh_database)
     got: list[object] = []
     resume: dict[str, str] = {}
     async with writing(database) as written:

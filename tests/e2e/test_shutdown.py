@@ -95,6 +95,7 @@ async def test_a_shutdown_is_announced_first(start_service: StartService, fresh_
     """Not ready at once, but whoever a proxy still sends is served until the drain begins; refused afterwards."""
     service = start_service(announce="2", drain="0.5")
     async with client_of(service, fresh_database) as one:
+        await one.subscribe("orders")
         began = time.monotonic()
         exit_code = asyncio.create_task(asyncio.to_thread(service.stop))
         await asyncio.to_thread(service.wait_for, "/healthz/ready", 503, "draining")

@@ -271,3 +271,12 @@ async def client_of(service: Address, tenant: str, **claims: Any) -> AsyncIterat
         client = Client(socket)
         assert (await client.receive())["type"] == "welcome"
         yield client
+
+
+async def tail_open(service: Address, tenant: str, **claims: Any) -> None:
+    """Have the stream of `orders` opened, which may take a busy engine longer than a connection of the test lives."""
+    while True:
+        with contextlib.suppress(ConnectionClosed):
+            async with client_of(service, tenant, **claims) as client:
+                await client.subscribe("orders")
+                return
