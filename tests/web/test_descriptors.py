@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
@@ -166,14 +166,6 @@ def test_a_transport_of_another_loop_may_not() -> None:
 
 
 # -- when, and until when --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def carried() -> AsyncIterator[CarriedTransport]:
-    transport = CarriedTransport()
-    await transport.open()
-    yield transport
-    await transport.close()
 
 
 def peer_resets(carried: CarriedTransport) -> None:

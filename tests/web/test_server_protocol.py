@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
-import pytest
 from websockets.frames import Frame, Opcode
 
 from tests.runtime.world import until
 from tests.support.transports import ROOM_FRAMES, CarriedTransport, event
-
-
-@pytest.fixture
-async def carried() -> AsyncIterator[CarriedTransport]:
-    transport = CarriedTransport()
-    await transport.open()
-    yield transport
-    await transport.close()
 
 
 async def test_empty_fragments_are_not_kept(carried: CarriedTransport) -> None:
