@@ -125,10 +125,11 @@ class Lockstep:
                 if first:
                     yield
                 places: Sequence[int] = range(first, min(first + _YIELD_EVERY, len(self._members)))
-                descriptors = self._descriptors[first : first + _YIELD_EVERY]
                 if self._left:
                     places = [place for place in places if self._members[place] is not None]
                     descriptors = [self._descriptors[place] for place in places]
+                else:
+                    descriptors = self._descriptors[first : first + _YIELD_EVERY]
                 self._reached = first + _YIELD_EVERY
                 given_to += len(descriptors)
                 for index, rest in write_each(descriptors, data):

@@ -7,16 +7,15 @@ connections that are open now and, where it says so, to new ones; `heal` ends ev
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Literal
 
+from tests.support.resets import resets_when_closed
+
 _CHUNK_BYTES = 64 << 10
-_NO_LINGER = struct.pack("ii", 1, 0)
 
 Direction = Literal["up", "down"]
 
@@ -40,7 +39,7 @@ class _Link:
         for writer in self.writers:
             sock = writer.get_extra_info("socket")
             if not writer.transport.is_closing():
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+                resets_when_closed(sock)
             writer.transport.abort()
 
     def close(self) -> None:

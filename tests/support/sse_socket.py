@@ -9,6 +9,7 @@ import struct
 from types import TracebackType
 from urllib.parse import quote
 
+from tests.support.resets import resets_when_closed
 from tests.support.service import Service, make_jwt
 
 _SO_ATTACH_FILTER = 26
@@ -72,7 +73,7 @@ class SseSocket:
 
     def reset(self) -> None:
         """Close without a FIN."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        resets_when_closed(self.socket)
         self.socket.close()
 
     def __enter__(self) -> SseSocket:

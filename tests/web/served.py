@@ -13,10 +13,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from uvicorn.server import ServerState
+from websockets.asyncio.client import ClientConnection, connect
 
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
 from feedsvc.adapters.web.server_protocol import FeedProtocol
 from tests.runtime.world import DATABASE
+from tests.support.resets import resets_when_closed
 from tests.web.asking import Application, application
 
 PROTOCOLS: dict[str, tuple[Any, Any]] = {
@@ -25,6 +27,7 @@ PROTOCOLS: dict[str, tuple[Any, Any]] = {
     "wsproto": (H11Protocol, WSProtocol),
 }
 """Ours, and those of uvicorn by the library that they are made with."""
+SUBSCRIBE = '{"type":"subscribe","id":"s","topic":{"collection":"users"}}'
 
 
 @asynccontextmanager
@@ -51,3 +54,23 @@ async def served(
             for connection in list(state.connections):
                 connection.transport.abort()
             await server.wait_closed()
+
+
+async def peer_at(port: int, jwt: str | None, *, compress: bool = False) -> ClientConnection:
+    """A WebSocket, with its credentials in the upgrade or none. A fan-out goes past the transport of one that does not
+    compress. Without a bound on its queue, or the library reads no close frame behind what nobody has taken."""
+    return await connect(
+        f"ws://127.0.0.1:{port}/v1/ws",
+        additional_headers={} if jwt is None else {"Authorization": f"Bearer {jwt}"},
+        proxy=None,
+        max_size=None,
+        max_queue=None,
+        compression="deflate" if compress else None,
+    )
+
+
+async def reset(peer: ClientConnection) -> None:
+    """Without a close frame, without a FIN."""
+    resets_when_closed(peer.transport.get_extra_info("socket"))
+    peer.transport.abort()
+    await peer.wait_closed()

@@ -6,47 +6,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
-import struct
 from collections import Counter
 from random import Random
 
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.runtime.world import DATABASE, until
 from tests.web.asking import Application
-from tests.web.served import PROTOCOLS, served
+from tests.web.served import PROTOCOLS, SUBSCRIBE, peer_at, reset, served
 
 EVENTS = 1_000
 RACES = 24
-SUBSCRIBE = '{"type":"subscribe","id":"s","topic":{"collection":"users"}}'
-
-
-async def reset(peer: ClientConnection) -> None:
-    """Without a close frame, without a FIN."""
-    peer.transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-    )
-    peer.transport.abort()
-    await peer.wait_closed()
 
 
 async def race(web: Application, port: int, number: int) -> int:
     """A client that goes, of every kind in turn: with its credentials in the upgrade or none yet; by 1000 or a reset;
     while the service closes it, or another one, too. Returns how many events it saw."""
     chance, seen = Random(number), 0
-    headers = {"Authorization": "Bearer alice"} if number % 2 else {}
-    # Without a bound on its queue, or the library reads no close frame behind what nobody has taken.
-    peer = await connect(
-        f"ws://127.0.0.1:{port}/v1/ws",
-        additional_headers=headers,
-        proxy=None,
-        max_size=None,
-        max_queue=None,
-        compression=chance.choice(["deflate", None]),  # None: a fan-out goes past its transport
-    )
+    peer = await peer_at(port, "alice" if number % 2 else None, compress=chance.random() < 0.5)
     if number % 2:
         await peer.send(SUBSCRIBE)
         for _ in range(chance.randrange(4, 100)):

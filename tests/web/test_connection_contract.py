@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -21,21 +22,27 @@ from tests.support.transports import (
 )
 
 
-@pytest.fixture(params=["memory", "asgi", "carried", "stream"])
-async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    if request.param == "memory":
+@contextlib.asynccontextmanager
+async def opened(kind: str) -> AsyncIterator[Any]:
+    if kind == "memory":
         yield MemoryTransport()
-    elif request.param != "asgi":
-        opened = CarriedTransport() if request.param == "carried" else StreamTransport()
-        await opened.open()
-        yield opened
-        await opened.close()
+    elif kind != "asgi":
+        transport = CarriedTransport() if kind == "carried" else StreamTransport()
+        await transport.open()
+        yield transport
+        await transport.close()
     else:
         asgi = AsgiTransport()
         yield asgi
         asgi.writer.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asgi.writer
+
+
+@pytest.fixture(params=["memory", "asgi", "carried", "stream"])
+async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
+    async with opened(request.param) as transport:
+        yield transport
 
 
 async def test_frames_arrive_whole_and_in_order(transport: Transport) -> None:
@@ -103,13 +110,8 @@ async def test_a_closed_connection_does_not_ask_for_more(transport: Transport) -
 @pytest.fixture(params=["memory", "carried"])
 async def past_it(request: pytest.FixtureRequest) -> AsyncIterator[DirectTransport]:
     """Those with a socket that may be written to past them."""
-    if request.param == "memory":
-        yield MemoryTransport()
-        return
-    opened = CarriedTransport()
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with opened(request.param) as transport:
+        yield transport
 
 
 def write_past(transport: DirectTransport, frame: bytes) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import ssl
-import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from feedsvc.core.positions import boundary
 from feedsvc.core.subscription import Subscription
 from tests.runtime.world import until
 from tests.support.certificates import self_signed
+from tests.support.resets import resets_when_closed
 from tests.support.transports import FRAME_BYTES, CarriedTransport, event
 
 BUFFER_BYTES = 4_096
@@ -169,9 +169,7 @@ def test_a_transport_of_another_loop_may_not() -> None:
 
 
 def peer_resets(carried: CarriedTransport) -> None:
-    carried._writer.transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-    )
+    resets_when_closed(carried._writer.transport.get_extra_info("socket"))
     carried._writer.transport.abort()
 
 

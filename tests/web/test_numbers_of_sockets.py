@@ -9,14 +9,13 @@ from collections import defaultdict
 from random import Random
 
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from feedsvc.core import lockstep
 from tests.support.frames import received
 from tests.web.asking import Application
-from tests.web.served import served
-from tests.web.test_close_races import SUBSCRIBE, reset
+from tests.web.served import SUBSCRIBE, peer_at, reset, served
 
 TENANTS = {"acme": "alice", "globex": "other-tenant"}
 WORKERS = 6
@@ -27,14 +26,7 @@ LIVES = 25
 
 async def live(web: Application, port: int, tenant: str, chance: Random) -> int:
     """One connection, until one side ends it: each of its events must be of its tenant. Returns how many came."""
-    headers = {"Authorization": f"Bearer {TENANTS[tenant]}"}
-    peer = await connect(
-        f"ws://127.0.0.1:{port}/v1/ws",
-        additional_headers=headers,
-        proxy=None,
-        max_queue=None,
-        compression=None,
-    )
+    peer = await peer_at(port, TENANTS[tenant])
     seen = 0
     with contextlib.suppress(ConnectionClosed):
         await peer.send(SUBSCRIBE)
