@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from uvicorn.server import ServerState
 
 from feedsvc.adapters.web import http_protocol
 from feedsvc.adapters.web.http_protocol import FeedHttpProtocol
+from tests.web.served import peer_at, served
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,3 +113,19 @@ async def test_nonsense_behind_an_answer_ends_the_connection(
         assert await reader.read() == b""
     writer.close()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_an_upgraded_socket_keeps_nothing_of_http() -> None:
+    """Its deadline would keep the parser, the head and the rest of it for ten seconds: for each client of a storm."""
+    gc.collect()
+    before = len(http_protocols())
+    async with served() as (_, port):
+        peer = await peer_at(port, "alice")
+        await peer.recv()
+        gc.collect()
+        assert len(http_protocols()) == before
+        await peer.close()
+
+
+def http_protocols() -> list[object]:
+    return [found for found in gc.get_objects() if type(found) is FeedHttpProtocol]

@@ -44,9 +44,13 @@ class FeedHttpProtocol(H11Protocol):
         super().data_received(data)
         self._expect_request()
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """The request has come. A timer would keep all that HTTP needed for another ten seconds."""
+        super().handle_websocket_upgrade(event)
+        self._end_deadline()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._end_deadline()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -80,6 +84,11 @@ class FeedHttpProtocol(H11Protocol):
     def _expect_request(self) -> None:
         if self._deadline is None and self._owes_request():
             self._deadline = self.loop.call_later(REQUEST_WITHIN_S, self._request_is_late)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _owes_request(self) -> bool:
         """Whether the peer is to send a head, or a body that nobody reads, and uvicorn's own timer does not run."""
