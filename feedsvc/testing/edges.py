@@ -19,13 +19,13 @@ class MemoryConnection:
     """`ports.Connection` that keeps what it is given.
 
     `room` is how many more frames it takes before it stops being writable; None is without limit. `write_each` writes
-    to its descriptor, as `core.lockstep.WriteEach`.
+    to its descriptor, as `core.lockstep.WriteEach`, unless it is not to be `direct`.
     """
 
     _numbers = itertools.count(3)
     _open: ClassVar[weakref.WeakValueDictionary[int, MemoryConnection]] = weakref.WeakValueDictionary()
 
-    def __init__(self, *, room: int | None = None) -> None:
+    def __init__(self, *, room: int | None = None, direct: bool = True) -> None:
         self.frames: list[bytes] = []
         self.frames_sent = 0
         self.bytes_sent = 0
@@ -34,8 +34,10 @@ class MemoryConnection:
         self._room = room
         self._takes = True
         self._callback: Callable[[], None] | None = None
-        self.direct = Direct(next(self._numbers), self._write_rest)
-        self._open[self.direct.descriptor] = self
+        self.direct: Direct | None = None
+        if direct:
+            self.direct = Direct(next(self._numbers), self._write_rest)
+            self._open[self.direct.descriptor] = self
 
     @property
     def writable(self) -> bool:
@@ -100,7 +102,7 @@ class MemoryConnection:
 
     def _notify(self, before: bool) -> None:
         if self.writable != before:
-            if before:
+            if before and self.direct is not None:
                 self.direct.full()
             if self._callback is not None:
                 self._callback()

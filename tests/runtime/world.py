@@ -115,11 +115,11 @@ class World:
     def reported(self, event: str) -> bool:
         return any(name == event for name, _ in self.reports)
 
-    def peer(self, *, room: int | None = None) -> Peer:
-        return Peer(self, CheckedConnection(room=room))
+    def peer(self, *, room: int | None = None, direct: bool = True) -> Peer:
+        return Peer(self, CheckedConnection(room=room, direct=direct))
 
-    async def signed_in(self, jwt: str = "alice", *, room: int | None = None) -> Peer:
-        peer = self.peer(room=room)
+    async def signed_in(self, jwt: str = "alice", *, room: int | None = None, direct: bool = True) -> Peer:
+        peer = self.peer(room=room, direct=direct)
         peer.client.start(None)
         peer.say("auth", jwt=jwt)
         await peer.frame("welcome")
