@@ -48,11 +48,20 @@ _COMPACT_AT = 1024
 class Ring:
     """The records `floor_ordinal + 1 .. head_ordinal` of one tail."""
 
-    __slots__ = ("_first", "_ordinal_of", "_records", "_times", "floor", "floor_ordinal", "head")
+    __slots__ = (
+        "_first",
+        "_ordinal_of",
+        "_records",
+        "_times",
+        "floor",
+        "floor_ordinal",
+        "head",
+        "head_ordinal",
+    )
 
     def __init__(self, start: Position, ordinal: int = 0) -> None:
         self.floor = start
-        self.floor_ordinal = ordinal
+        self.floor_ordinal = self.head_ordinal = ordinal
         self.head = start
         self._records: list[Position] = []
         self._times: list[int] = []
@@ -62,18 +71,14 @@ class Ring:
     def __len__(self) -> int:
         return len(self._records) - self._first
 
-    @property
-    def head_ordinal(self) -> int:
-        return self.floor_ordinal + len(self)
-
     def append(self, position: Position) -> int:
         """Number one record. Its cluster time must not be before the head's."""
         self._records.append(position)
         self._times.append(position.cluster_time)
-        ordinal = self.floor_ordinal + len(self)
-        self._ordinal_of[position.key] = ordinal
+        self.head_ordinal += 1
+        self._ordinal_of[position.key] = self.head_ordinal
         self.head = position
-        return ordinal
+        return self.head_ordinal
 
     def advance(self, boundary: Position) -> bool:
         """Take a boundary as the head if it is of a greater time than the head; True if it was."""

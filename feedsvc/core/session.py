@@ -21,8 +21,9 @@ meet the topics as they are when its effects, a `Reauthorize` say, have been car
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +35,9 @@ from feedsvc.core.messages import Frame
 from feedsvc.core.pacing import Pacing
 
 _MINUTE_S = 60.0
+_SPREAD = 0.05
+_FIRST_SPREAD = 0.5
+"""Clients that came together are told apart from then on."""
 _STEP_S = 0.25
 _IN_STEP_FROM_S = 5.0
 _EARLY = 0.25
@@ -95,6 +99,11 @@ class Close(msgspec.Struct, frozen=True):
 
 Effect = Send | Verify | Reauthorize | Open | Drop | CheckpointDue | HeartbeatDue | Close
 
+_CHECKPOINT = (CheckpointDue(),)
+_HEARTBEAT = (HeartbeatDue(),)
+BEAT = (*_CHECKPOINT, *_HEARTBEAT)
+"""What `tick` returns, this very object, where both are due and nothing else: to a client that is idle, each time."""
+
 
 class _Malformed(msgspec.Struct, frozen=True):
     """A text that is no frame, with the id that it names, if any."""
@@ -131,8 +140,8 @@ class Session:
         self._auth_deadline: float | None = now + limits.auth_timeout_s
         self._expiry: float | None = None
         self._max_age = now + limits.max_age_s * (0.9 + 0.1 * jitter)
-        self._heartbeat: float | None = None
-        self._checkpoint: float | None = None
+        self._heartbeat = self._checkpoint = math.inf
+        self._ends = self._next_end()
 
     # -- input --------------------------------------------------------------------------------------------
 
@@ -176,11 +185,13 @@ class Session:
         self.principal = principal
         self._expiry = now + max(0.0, principal.expires_at - wall)
         if known is not None:
+            self._ends = self._next_end()
             return [Reauthorize(), Send(messages.Authenticated(expires_ms))]
         self.state = State.OPEN
         self._auth_deadline = None
-        self._heartbeat = now + self._limits.heartbeat_interval_s * (0.5 + 0.5 * self._jitter)
-        self._checkpoint = now + self._limits.checkpoint_interval_s * (0.5 + 0.5 * self._jitter)
+        self._ends = self._next_end()
+        self._heartbeat = _beat(now, self._limits.heartbeat_interval_s, self._jitter, _FIRST_SPREAD)
+        self._checkpoint = _beat(now, self._limits.checkpoint_interval_s, self._jitter, _FIRST_SPREAD)
         welcome = messages.Welcome(
             connection=self._connection_id,
             heartbeat_ms=int(self._limits.heartbeat_interval_s * 1000),
@@ -213,35 +224,30 @@ class Session:
         self._busy = False
         return self._drain(now)
 
-    def tick(self, now: float) -> list[Effect]:
+    def tick(self, now: float) -> Sequence[Effect]:
         """Everything that is due at `now`."""
         if self.state is State.CLOSED:
-            return []
-        if self._auth_deadline is not None and now >= self._auth_deadline:
-            return self.close("auth_timeout", "no valid credentials came in time")
-        if self._expiry is not None and now >= self._expiry:
-            return self.close("auth_expired", "the JWT has expired")
-        if now >= self._max_age:
-            return [*self.goaway(self._spread_ms(1.0)), *self.close("max_age")]
-        effects: list[Effect] = []
-        if self._checkpoint is not None and now >= self._checkpoint:
-            self._checkpoint = _beat(now, self._limits.checkpoint_interval_s, self._jitter)
-            effects.append(CheckpointDue())
-        early_s = _EARLY * self._limits.heartbeat_interval_s if effects else 0.0
-        if self._heartbeat is not None and now + early_s >= self._heartbeat:
+            return ()
+        if now >= self._ends:
+            return self._ended(now)
+        if now < self._checkpoint:
+            if now < self._heartbeat:
+                return ()
             self._heartbeat = _beat(now, self._limits.heartbeat_interval_s, self._jitter)
-            effects.append(HeartbeatDue())
-        return effects
+            return _HEARTBEAT
+        self._checkpoint = _beat(now, self._limits.checkpoint_interval_s, self._jitter)
+        interval_s = self._limits.heartbeat_interval_s
+        if now + _EARLY * interval_s < self._heartbeat:
+            return _CHECKPOINT
+        self._heartbeat = _beat(now, interval_s, self._jitter)
+        return BEAT
 
     def next_deadline(self) -> float | None:
         """Monotonic seconds at which `tick` has something to do; None when closed."""
         if self.state is State.CLOSED:
             return None
-        deadline = self._max_age
-        for other in (self._auth_deadline, self._expiry, self._heartbeat, self._checkpoint):
-            if other is not None and other < deadline:
-                deadline = other
-        return deadline
+        deadline = self._checkpoint if self._checkpoint < self._heartbeat else self._heartbeat
+        return deadline if deadline < self._ends else self._ends
 
     @property
     def expiry(self) -> float | None:
@@ -285,6 +291,18 @@ class Session:
         self._pending.clear()
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _next_end(self) -> float:
+        """The first of the times at which this session ends."""
+        ends = (self._auth_deadline, self._expiry, self._max_age)
+        return min(at for at in ends if at is not None)
+
+    def _ended(self, now: float) -> list[Effect]:
+        if self._auth_deadline is not None and now >= self._auth_deadline:
+            return self.close("auth_timeout", "no valid credentials came in time")
+        if self._expiry is not None and now >= self._expiry:
+            return self.close("auth_expired", "the JWT has expired")
+        return [*self.goaway(self._spread_ms(1.0)), *self.close("max_age")]
 
     def _close(self, code: int, reason: str) -> list[Effect]:
         if self.state is State.CLOSED:
@@ -379,10 +397,10 @@ def _error_frame(
     )
 
 
-def _beat(now: float, interval_s: float, jitter: float) -> float:
-    """When the next one is due, spread over the last twentieth of the interval; where that is long enough, in step with
+def _beat(now: float, interval_s: float, jitter: float, spread: float = _SPREAD) -> float:
+    """When the next one is due, spread over the last part of the interval; where that is long enough, in step with
     others: a round of the loop for many costs less than one for each."""
-    at = now + interval_s * (0.95 + 0.05 * jitter)
+    at = now + interval_s * (1 - spread + spread * jitter)
     return at if interval_s < _IN_STEP_FROM_S else at - at % _STEP_S
 
 

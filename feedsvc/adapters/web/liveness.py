@@ -20,6 +20,10 @@ PING = b"\x89\x00"
 EMPTY_PONG = b"\x8a\x80"
 """How its answer begins: FIN and opcode, masked and empty; four bytes of mask follow."""
 EMPTY_PONG_BYTES = 6
+_SILENT = 5 / 6
+_ASKED = 1 / 2
+_ASKED_ALONG = 1 / 4
+"""Parts of the time-out: gone after, asked at the latest, asked where something is written anyway."""
 _AT_EOF = StreamReader.at_eof.__code__
 
 
@@ -59,7 +63,7 @@ class Liveness:
     def with_ping(self, data: bytes) -> bytes:
         """What is written, and a ping behind it if the next one is due before long."""
         now = self._wheel.now()
-        if now - self._pinged < self._timeout_s / 4:
+        if now - self._pinged < self._timeout_s * _ASKED_ALONG:
             return data
         self._pinged = now
         return data + PING
@@ -70,21 +74,15 @@ class Liveness:
             return
         self._slot = None
         now = self._wheel.now()
-        if now >= self._missed_at:
+        if now >= self._heard + self._timeout_s * _SILENT:
             self._silent()
             return
-        if now >= self._asked_at:
+        if now >= self._pinged + self._timeout_s * _ASKED:
             self._pinged = now
             self._write(PING)
         self._set()
 
     def _set(self) -> None:
-        self._slot = self._wheel.set(self, min(self._missed_at, self._asked_at))
-
-    @property
-    def _missed_at(self) -> float:
-        return self._heard + self._timeout_s * 5 / 6
-
-    @property
-    def _asked_at(self) -> float:
-        return self._pinged + self._timeout_s / 2
+        missed_at = self._heard + self._timeout_s * _SILENT
+        asked_at = self._pinged + self._timeout_s * _ASKED
+        self._slot = self._wheel.set(self, missed_at if missed_at < asked_at else asked_at)

@@ -13,6 +13,7 @@ before it writes its own close frame. After the peer's close `close_sent` stays 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from uvicorn.protocols.utils import ClientDisconnected
@@ -86,6 +87,8 @@ class FeedProtocol(WebSocketsSansIOProtocol):
     _carried = False
     _liveness: Liveness | None = None
     _owed_pong: bytes | None = None
+    with_ping: Callable[[bytes], bytes] = staticmethod(bytes)
+    """What a carrier is about to write, and a ping where one is due."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -121,6 +124,7 @@ class FeedProtocol(WebSocketsSansIOProtocol):
         timeout_s = (self.ping_interval or 0.0) + (self.ping_timeout or 0.0)
         if timeout_s:
             self._liveness = Liveness(wheel, timeout_s, self.transport.write, self.keepalive_timeout)
+            self.with_ping = self._liveness.with_ping
         # Room is an empty buffer: only then may anybody write past the transport (`descriptors.py`).
         self.transport.set_write_buffer_limits(high=0)
         if self.transport.get_write_buffer_size():  # what it was full of before is not told again
@@ -311,10 +315,6 @@ class FeedProtocol(WebSocketsSansIOProtocol):
             self._refused = True
             self.transport.write(_HEADERS_TOO_LARGE)
             self.transport.close()
-
-    def with_ping(self, data: bytes) -> bytes:
-        """What a carrier is about to write, and a ping where one is due."""
-        return data if self._liveness is None else self._liveness.with_ping(data)
 
     def keepalive_timeout(self) -> None:
         """Nothing comes from the peer any more: say 4202 if there is room, then cut it off."""

@@ -28,6 +28,7 @@ class TransportConnection:
         "_protocol",
         "_receive",
         "_shut",
+        "_with_ping",
         "_write",
         "bytes_sent",
         "close_sent",
@@ -44,6 +45,7 @@ class TransportConnection:
         """Code and reason with which this side closed, None if it did not."""
         self._protocol = protocol
         self._write = protocol.transport.write
+        self._with_ping: Callable[[bytes], bytes] = bytes
         self._deflates = protocol.deflates
         self.direct = None if self._deflates else direct_of(protocol.transport)
         self._callback: Callable[[], None] | None = None
@@ -62,7 +64,10 @@ class TransportConnection:
         False where the socket has ended already; nothing is called then.
         """
         self._receive, self._ended = receive, ended
-        return self._protocol.carry(self, wheel)
+        if not self._protocol.carry(self, wheel):
+            return False
+        self._with_ping = self._protocol.with_ping
+        return True
 
     # -- ports.Connection ---------------------------------------------------------------------------------
 
@@ -71,7 +76,7 @@ class TransportConnection:
 
     def write_burst(self, burst: Burst) -> None:
         if not self._shut:
-            self._write(self._protocol.with_ping(burst.deflated if self._deflates else burst.websocket))
+            self._write(self._with_ping(burst.deflated if self._deflates else burst.websocket))
             self.frames_sent += burst.count
             self.bytes_sent += burst.size_bytes
 
