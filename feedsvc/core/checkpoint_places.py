@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from feedsvc.core.fan_out_places import FanOutPlaces
 from feedsvc.core.positions import Position
-from feedsvc.core.subscription import Subscription
+from feedsvc.core.subscription import Place, Subscription
 
 
 class CheckpointPlaces(FanOutPlaces):
@@ -16,22 +16,37 @@ class CheckpointPlaces(FanOutPlaces):
 
     def is_quiet(self, subscription: Subscription) -> bool:
         """Live, with room, and with nothing owed: nothing moves before its checkpoint."""
-        logged = subscription.logged
-        if subscription.lockstep is None or logged is None:
+        lockstep, logged = subscription.lockstep, subscription.logged
+        if logged is None:
             return False
-        subscription.settle()
+        if lockstep is not None:
+            lockstep.settle(subscription)
+        elif not self._is_live_apart(subscription):
+            return False
+        cursor, log = subscription.cursor, logged.log
+        return cursor >= log.start and log.next_ordinal(cursor) is None
+
+    @staticmethod
+    def _is_live_apart(subscription: Subscription) -> bool:
+        """One that is never in lockstep, while it is live and has room. Who may be in it, `pump` takes back."""
+        outlet = subscription.outlet
         return (
-            subscription.cursor >= logged.log.start and logged.log.next_ordinal(subscription.cursor) is None
+            subscription.place is Place.LIVE
+            and subscription.went_live
+            and not subscription.closed
+            and outlet.direct is None
+            and outlet.writable
         )
 
     def note_head(self, subscription: Subscription) -> Position | None:
         """The head of its tail, the position of one that is owed nothing; None where it was told already."""
         tail, told = subscription.tail, subscription.told
         assert tail is not None
-        head = tail.head
+        ring = tail.ring
+        head = ring.head
         if told is head or (told is not None and told.same_as(head)):
             return None
-        subscription.cursor = tail.ring.head_ordinal
+        subscription.cursor = ring.head_ordinal
         subscription.at = subscription.told = head
         return head
 

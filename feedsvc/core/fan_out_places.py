@@ -69,6 +69,7 @@ class FanOutPlaces(Places):
                 subscription.outlet.frames(run.burst)
                 subscription.cursor, subscription.at = tail.ring.head_ordinal, tail.head
                 subscription.told = run.position
+                subscription.replayed_bytes = 0
                 self._fall_in(subscription)
                 return
         self.pump(subscription)

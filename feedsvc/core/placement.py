@@ -22,6 +22,11 @@ from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import Build, EveryTopic, LoggedTopic, Router, Tail
 
 
+class NotNow(enum.Enum):
+    NOT_NOW = "not now"
+    """A step is under way, or something is owed first."""
+
+
 class Reached(enum.Enum):
     """How far a step has come."""
 
@@ -95,12 +100,8 @@ class Placement:
         self._do(lambda: self._places.pump(subscription))
 
     def checkpoint(self, subscription: Subscription, tell: Callable[[Subscription, Position], None]) -> None:
-        """Call `tell` with the tail's head if nothing before it is owed to this client and it was not told yet."""
-        if not self._busy and self._places.is_quiet(subscription):
-            head = self._places.note_head(subscription)
-            if head is not None:
-                tell(subscription, head)
-            return
+        """Call `tell` with the tail's head if nothing before it is owed to this client and it was not told yet; now, or
+        behind the step that is under way."""
 
         def act() -> None:
             position = self._places.checkpoint(subscription)
@@ -108,6 +109,13 @@ class Placement:
                 tell(subscription, position)
 
         self._do(act)
+
+    def checkpoint_now(self, subscription: Subscription) -> Position | NotNow | None:
+        """The same for one that is idle, as most are: the head, which it counts as told, or None where it was told
+        already. `NOT_NOW`: nothing happened, ask `checkpoint`."""
+        if self._busy or not self._places.is_quiet(subscription):
+            return NotNow.NOT_NOW
+        return self._places.note_head(subscription)
 
     def between_steps(self, act: Callable[[], None]) -> None:
         """Run `act` now, or behind the step that is under way and what was put off before."""

@@ -6,13 +6,30 @@ clients that are due in the same tenth of a second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from feedsvc.core import messages
 from feedsvc.core.burst import Burst
+from feedsvc.core.placement import NotNow
+from feedsvc.core.positions import Position
 from feedsvc.core.topics import Topic
 from feedsvc.ports import Clock
+from feedsvc.runtime.held import Held
 from feedsvc.runtime.hub import Hub
+
+_ALIKE_S = 0.1
+"""How long clients are told what one was told."""
+
+
+class _Alike(msgspec.Struct, frozen=True):
+    """What those who hold a topic and nothing else are told until then, with this position or without a new one."""
+
+    topic: Topic
+    position: Position | None
+    until: float
+    burst: Burst
 
 
 class Beats:
@@ -22,8 +39,27 @@ class Beats:
         self._hub = hub
         self._clock = clock
         self._heartbeat: tuple[list[str], int, bytes] | None = None
-        self._checkpoint: tuple[str, str, bytes] | None = None
         self._burst = Burst(())
+        self._alike: _Alike | None = None
+
+    def alike(self, helds: Mapping[str, Held], now: float) -> Burst | None:
+        """Checkpoint and heartbeat for a client that holds one topic, is idle, and stands as the others of it do; None
+        for any other, which is to be asked one by one. `now`: monotonic seconds."""
+        if len(helds) != 1 or self._hub.stalls:
+            return None
+        (held,) = helds.values()
+        subscription, feed, topic = held.subscription, held.feed, held.topic
+        if subscription is None or feed is None:
+            return None
+        position = feed.placement.checkpoint_now(subscription)
+        if position is NotNow.NOT_NOW:
+            return None
+        made = self._alike
+        if made is None or made.position is not position or made.topic is not topic or made.until <= now:
+            tokens = {topic.topic_id: self._hub.seal(topic, position)} if position is not None else {}
+            burst = self.burst(self.checkpoint(tokens), self.heartbeat((topic,)))
+            made = self._alike = _Alike(topic, position, now + _ALIKE_S, burst)
+        return made.burst
 
     def burst(self, *frames: bytes | None) -> Burst:
         """Those of the frames that there are, in one write: the same object for the same frames in a row."""
@@ -44,13 +80,7 @@ class Beats:
             made = self._heartbeat = (stalled, lag_ms, frame)
         return made[2]
 
-    def checkpoint(self, tokens: dict[str, str]) -> bytes:
-        """The frame of the positions of these topics, by topic id."""
-        if len(tokens) != 1:
-            return messages.encode(messages.Checkpoint(tokens))
-        ((topic_id, resume_token),) = tokens.items()
-        made = self._checkpoint
-        if made is None or made[0] != topic_id or made[1] != resume_token:
-            frame = messages.encode(messages.Checkpoint(tokens))
-            made = self._checkpoint = (topic_id, resume_token, frame)
-        return made[2]
+    @staticmethod
+    def checkpoint(tokens: dict[str, str]) -> bytes | None:
+        """The frame of the positions of these topics, by topic id; None without any."""
+        return messages.encode(messages.Checkpoint(tokens)) if tokens else None

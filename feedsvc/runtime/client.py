@@ -217,6 +217,7 @@ class Client(ClockedClient):
         self._session.topics.add(place.topic.topic_id)
         try:
             held.subscription = self.hub.attach(place, held)
+            held.feed = self.hub.feed(held.topic)
         except BaseException:
             self._forget(held)
             raise

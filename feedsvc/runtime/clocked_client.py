@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from feedsvc.core import messages, session
+from feedsvc.core.placement import NotNow
 from feedsvc.core.session import Effect, Session
 from feedsvc.ports import Connection
 from feedsvc.runtime.client_context import ClientContext
@@ -23,9 +24,6 @@ from feedsvc.runtime.wheel import GRAIN_S, NO_SLOT
 
 _MAX_OWED_BYTES = 1 << 20
 """Answers that may pile up behind a full transport: every `subscribed` of a connection fits."""
-
-_BOTH = [session.CheckpointDue(), session.HeartbeatDue()]
-"""What is due to a client that is idle."""
 
 
 class ClockedClient(ABC):
@@ -109,11 +107,16 @@ class ClockedClient(ABC):
     def _checkpoint(self) -> bytes | None:
         self._collecting = {}
         for held in tuple(self._held.values()):
-            subscription = held.subscription
-            if subscription is not None:
-                self.hub.feed(held.topic).placement.checkpoint(subscription, held.checkpoint)
+            subscription, feed = held.subscription, held.feed
+            if subscription is None or feed is None:
+                continue
+            position = feed.placement.checkpoint_now(subscription)
+            if position is NotNow.NOT_NOW:
+                feed.placement.checkpoint(subscription, held.checkpoint)
+            elif position is not None:
+                self._collecting[held.topic.topic_id] = self.hub.seal(held.topic, position)
         tokens, self._collecting = self._collecting, None
-        return self._context.beats.checkpoint(tokens) if tokens else None
+        return self._context.beats.checkpoint(tokens)
 
     def tell_checkpoint(self, topic_id: str, resume_token: str) -> None:
         """A position with nothing owed before it. Joined with others of this round, or sent alone if it comes late."""
@@ -155,7 +158,8 @@ class ClockedClient(ABC):
             deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
         # One that comes too early does no harm: most deadlines only move away.
         if self._slot is None or deadline < self._deadline:
-            self._disarm()
+            if self._slot is not None:
+                self._disarm()
             self._deadline = deadline
             self._slot = self._set(deadline)
 
@@ -186,11 +190,15 @@ class ClockedClient(ABC):
         if self._full_since is not None and now - self._full_since >= self.hub.limits.slow_after_s:
             self.close("slow_consumer")
         effects = self._session.tick(now)
-        if effects == _BOTH:
-            self._beat(self._checkpoint(), self._heartbeat())
-            self._arm()
-        else:
+        if effects is not session.BEAT:
             self._after(effects)
+            return
+        burst = self._context.beats.alike(self._held, now)
+        if burst is not None:
+            self.connection.write_burst(burst)
+        else:
+            self._beat(self._checkpoint(), self._heartbeat())
+        self._arm()
 
     # -- faults of ours ------------------------------------------------------------------------------------
 

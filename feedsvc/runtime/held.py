@@ -17,12 +17,22 @@ from feedsvc.core.topics import Topic
 
 if TYPE_CHECKING:
     from feedsvc.runtime.client import Client
+    from feedsvc.runtime.feed import Feed
 
 
 class Held:
     """One subscription of a client; `subscription` is None until the hub has attached it."""
 
-    __slots__ = ("_client", "_connection", "_retry_after_s", "frames", "request", "subscription", "topic")
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_retry_after_s",
+        "feed",
+        "frames",
+        "request",
+        "subscription",
+        "topic",
+    )
 
     def __init__(self, client: Client, topic: Topic, request: messages.Subscribe) -> None:
         self._client = client
@@ -31,6 +41,8 @@ class Held:
         self.topic = topic
         self.request = request
         self.subscription: Subscription | None = None
+        self.feed: Feed | None = None
+        """Which serves it, as long as there is a subscription."""
         self._retry_after_s = 0.0
 
     @property

@@ -4,11 +4,12 @@ all of them."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.changes import Change, TailScope
 from feedsvc.core.checkpoint_places import CheckpointPlaces
 from feedsvc.core.lockstep import Given, Lockstep, WriteEach
@@ -19,7 +20,10 @@ from feedsvc.core.ring import Found, Location, NotFound, Ring
 from feedsvc.core.snapshot_places import SnapshotPlaces
 from feedsvc.core.subscription import Place, Subscription
 from feedsvc.core.tail import LoggedTopic, Tail
+from feedsvc.core.topics import Topic
 from feedsvc.ports import PositionLost
+from feedsvc.runtime.beats import Beats
+from feedsvc.runtime.held import Held
 from feedsvc.runtime.snapshot import Snapshots
 from feedsvc.testing import MemorySource, MemoryStream
 
@@ -278,6 +282,30 @@ def event_before_the_end_of_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def checkpoint_of_one_that_is_full(patch: pytest.MonkeyPatch) -> None:
+    """The short way to a checkpoint, for one that takes nothing: what is owed is passed over."""
+    real = CheckpointPlaces.is_quiet
+
+    def is_quiet(self: CheckpointPlaces, subscription: Subscription) -> bool:
+        if subscription.place is Place.LIVE and subscription.went_live and not subscription.outlet.writable:
+            return True
+        return real(self, subscription)
+
+    patch.setattr(CheckpointPlaces, "is_quiet", is_quiet)
+
+
+def told_what_another_was_told_before(patch: pytest.MonkeyPatch) -> None:
+    """What is made once for all who stand alike, and never made anew."""
+    real = Beats.alike
+    kept: dict[tuple[Beats, Topic], Burst] = {}
+
+    def alike(self: Beats, helds: Mapping[str, Held], now: float) -> Burst | None:
+        burst = real(self, helds, now)
+        return burst and kept.setdefault((self, next(iter(helds.values())).topic), burst)
+
+    patch.setattr(Beats, "alike", alike)
+
+
 def checkpoint_during_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     real = CheckpointPlaces.checkpoint
 
@@ -293,6 +321,8 @@ MUTANTS: tuple[Mutant, ...] = (
     position_taken_after_the_find,
     event_before_the_end_of_a_snapshot,
     checkpoint_during_a_snapshot,
+    checkpoint_of_one_that_is_full,
+    told_what_another_was_told_before,
     checkpoint_ahead_of_the_cursor,
     checkpoint_before_routing,
     attach_at_the_live_head,
