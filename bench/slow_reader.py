@@ -16,13 +16,15 @@ from collections.abc import Iterator
 
 from bench.fleet import Counts, Load, apart, rss_bytes
 from bench.results import Benchmark, Options, Sample
-from bench.rig import Rig, rig
+from bench.rig import Rig, cpu_s, rig
 from bench.subscribers import served, subscribers
+from tests.support.service import Service
 
 NAME = "slow_reader"
 SUBSCRIBERS = 1_000
-EVENTS = 500
-_INTERVAL_S = 0.02
+EVENTS = 800
+_INTERVAL_S = 0.04
+"""25,000 deliveries a second: more would keep the load client's core busy on a slow machine, and show its queue."""
 _BACKLOG = 1_000
 _BACKLOG_BURST = 100
 _PADDING = "x" * 600
@@ -51,32 +53,33 @@ def run(options: Options) -> Iterator[Sample]:
             one.arrived(_BACKLOG_BURST)
             for case in cases:
                 before = rss_bytes(service.pid)
-                said = _measure(made, others, one, events, stops=case == ONE_STOPPED)
-                growth_bytes = rss_bytes(service.pid) - before
+                figures = _measure(made, service, others, one, events, stops=case == ONE_STOPPED)
+                figures["server_growth_mib"] = (rss_bytes(service.pid) - before) / (1 << 20)
                 one.ask("go 0")
                 one.arrived(_BACKLOG + events)
-                yield Sample(NAME, case, round_number, _figures(said, growth_bytes))
+                yield Sample(NAME, case, round_number, figures)
 
 
-def _measure(made: Rig, others: Load, one: Load, events: int, *, stops: bool) -> Counts:
-    """What the others say of the steady events behind a backlog."""
+def _measure(
+    made: Rig, service: Service, others: Load, one: Load, events: int, *, stops: bool
+) -> dict[str, float]:
+    """What the others say of the steady events behind a backlog, and how busy the two were."""
     one.ask("reset")
     if stops:
         one.ask("stop 0")
     for _ in range(_BACKLOG // _BACKLOG_BURST):
         _write(made, others, _BACKLOG_BURST, _BACKLOG_BURST, 0.0)
+    start, used_s = others.ask("say"), cpu_s(service.pid)
     said = _write(made, others, events, 1, _INTERVAL_S)
+    wall_us, used_s = said.at_us - start.at_us, cpu_s(service.pid) - used_s
     if stops and one.ask("say").events:
         raise RuntimeError("the reader has not stopped")
-    return said
-
-
-def _figures(said: Counts, growth_bytes: int) -> dict[str, float]:
     return {
         "from_send_p50_ms": said.p50_us / 1000,
         "from_send_p99_ms": said.p99_us / 1000,
         "from_send_max_ms": said.max_us / 1000,
-        "server_growth_mib": growth_bytes / (1 << 20),
+        "core": used_s * 1e6 / wall_us,
+        "load_core": (said.cpu_us - start.cpu_us) / wall_us,
     }
 
 
