@@ -24,7 +24,7 @@ class Shape(msgspec.Struct, frozen=True):
     """`events` in bursts of `burst`, one burst each `interval_s` at the earliest, to `subscribers` connections.
 
     Connection i has topic i % `topics`. An event is a document of `document_bytes` and belongs to one of `zones` in
-    turn; it reaches `reached` of the connections, 0 for all of them.
+    turn; it reaches `reached` of the connections, 0 for all of them. `deflate`: see `subscribers`.
     """
 
     subscribers: int
@@ -35,6 +35,7 @@ class Shape(msgspec.Struct, frozen=True):
     zones: int = 1
     reached: int = 0
     document_bytes: int = 100
+    deflate: bool = False
 
     @property
     def deliveries_per_event(self) -> int:
@@ -79,7 +80,7 @@ def _send(server: Peer, clients: Load, shape: Shape, events: int, frame_bytes: i
 def of_service(made: Rig, shape: Shape, **environment: str) -> Cost:
     with (
         served(made, **environment) as service,
-        subscribers(made, service, shape.subscribers, shape.topics) as clients,
+        subscribers(made, service, shape.subscribers, shape.topics, deflate=shape.deflate) as clients,
     ):
         clients.ready()
         return of_subscribers(made, service, clients, shape)

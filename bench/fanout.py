@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
+
 from bench.delivery import Cost, Shape, of_peer, of_service
 from bench.fleet import FLOOR, PEERS, apart, peers
 from bench.results import Benchmark, Options, Sample
@@ -25,6 +27,7 @@ BURSTS = 20
 _INTERVAL_S = 0.025
 _BURST_INTERVAL_S = 0.2
 SERVICE = "service"
+SERVICE_DEFLATES = "service, clients that compress"
 SERVICE_TENS = "service, bursts of 10"
 SERVICE_HUNDREDS = "service, bursts of 100"
 FLOOR_HUNDREDS = f"{FLOOR}, bursts of 100"
@@ -36,6 +39,7 @@ LOAD_HUNDREDS = "load client beside service, bursts of 100"
 def run(options: Options) -> Iterator[Sample]:
     less = 10 if options.quick else 1
     one = Shape(SUBSCRIBERS, EVENTS // less, interval_s=_INTERVAL_S)
+    deflating = msgspec.structs.replace(one, deflate=True)
     tens = Shape(SUBSCRIBERS, BURSTS // less * 10, burst=10, interval_s=_BURST_INTERVAL_S)
     hundreds = Shape(SUBSCRIBERS, BURSTS // less * 100, burst=100, interval_s=_BURST_INTERVAL_S)
     unpaced = Shape(SUBSCRIBERS, EVENTS // less)
@@ -50,6 +54,7 @@ def run(options: Options) -> Iterator[Sample]:
             for name in peers():
                 if name != FLOOR:
                     yield sample(name, of_peer(name, one, service.frame_bytes))
+            yield sample(SERVICE_DEFLATES, of_service(made, deflating))
             yield sample(SERVICE_TENS, of_service(made, tens))
             service = of_service(made, hundreds)
             yield sample(SERVICE_HUNDREDS, service)
@@ -75,7 +80,9 @@ BENCHMARK = Benchmark(
     f"{SUBSCRIBERS:,} subscribers of one topic, CPU of the server for each delivery",
     {
         **{name: FLOOR for name in PEERS if name != FLOOR},
-        **dict.fromkeys((SERVICE, SERVICE_TENS, SERVICE_HUNDREDS, FLOOR_HUNDREDS, LOAD), FLOOR),
+        **dict.fromkeys(
+            (SERVICE, SERVICE_DEFLATES, SERVICE_TENS, SERVICE_HUNDREDS, FLOOR_HUNDREDS, LOAD), FLOOR
+        ),
         LOAD_HUNDREDS: SERVICE_HUNDREDS,
     },
     run,

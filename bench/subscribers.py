@@ -50,10 +50,12 @@ def subscribers(
     resume: Sequence[str] = (),
     first: int = 0,
     small: bool = False,
+    deflate: bool = False,
 ) -> Iterator[Load]:
     """The same with one subscription each: connection i asks for topic i % topics, after token i if there are any.
 
-    `small`: little room in the sockets, so that one which is not read is full soon.
+    `small`: little room in the sockets, so that one which is not read is full soon. `deflate`: they offer compression,
+    as browsers do; their frames must be too small for it.
     """
     with _files(made, count, first) as (headers, frames):
         with Path(frames).open("w") as lines:
@@ -63,7 +65,7 @@ def subscribers(
                 if resume:
                     subscribe["resumeAfter"] = resume[number]
                 print(json.dumps(subscribe), file=lines)
-        options = ("-H", headers, "-F", frames, *(["-s"] if small else []))
+        options = ("-H", headers, "-F", frames, *(["-s"] if small else []), *(["-z"] if deflate else []))
         with load(service.port, "/v1/ws", count, *options) as clients:
             yield clients
 

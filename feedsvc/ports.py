@@ -201,9 +201,9 @@ class Connection(Protocol):
 
     @property
     def direct(self) -> Direct | None:
-        """The socket itself, if `Burst.websocket` may be written to it as it is, past the transport; to be counted by
-        who writes. Only while `writable`, which then says that nothing waits in the transport and that the socket is
-        open; before `on_room` is told otherwise the connection itself takes all members off it."""
+        """The socket itself, if what `Burst` makes for it may be written to it as it is, past the transport; to be
+        counted by who writes. Only while `writable`, which then says that nothing waits in the transport and that the
+        socket is open; before `on_room` is told otherwise the connection itself takes all members off it."""
         ...
 
     def write(self, frames: Sequence[bytes]) -> None:

@@ -4,12 +4,13 @@
  * its type is counted, and where an event holds "sent":<microseconds> (CLOCK_MONOTONIC) its age goes into a histogram.
  * Pings are answered. So the load side costs about one recv() for each delivery and no more.
  *
- *   load_client [-H HEADER-FILE] [-F FRAME-FILE] [-w WINDOW] [-s] PORT PATH COUNT
+ *   load_client [-H HEADER-FILE] [-F FRAME-FILE] [-w WINDOW] [-s] [-z] PORT PATH COUNT
  *
  * HEADER-FILE: lines put into the upgrade of connection i: line i % lines. FRAME-FILE: the same for the first frame sent
  * once the upgrade is answered. WINDOW: how many connections may wait for the answer to their upgrade (1,000): more
  * than the server's backlog would make the kernel drop some and ask again a second later. -s: small socket buffers, and
  * small segments so that the sender's stay small too: who stops reading is full after some 100 KB instead of megabytes.
+ * -z: offer permessage-deflate, as browsers do; a frame that is compressed for all that ends the run.
  *
  * Commands on stdin, one a line, each answered by one line of JSON on stdout:
  *
@@ -60,6 +61,7 @@ struct conn {
 };
 
 static struct conn *conns;
+static int deflates;
 static int count, epfd, open_now, closed, close_code, waiting;
 static uint64_t events, reads, live, welcome, resync, error, bytes, histogram[BUCKETS + 1], max_us;
 static uint64_t beats, beat_gap_us, started_us;
@@ -190,6 +192,7 @@ static void parse(struct conn *c, const char *data, size_t size, uint64_t when) 
             int extra = header_size(c) - 2;
             uint64_t n = c->head[1] & 127;
             if (extra) { n = 0; for (int i = 0; i < extra; i++) n = n << 8 | c->head[2 + i]; }
+            if (c->head[0] & 0x40) { fprintf(stderr, "a compressed frame, which is not read here\n"); exit(5); }
             c->opcode = c->head[0] & 15;
             c->hlen = 0;
             c->left = n;
@@ -231,6 +234,7 @@ static void readable(struct conn *c) {
     if (c->stage == UPGRADING) {
         char *end = memmem(buffer, n, "\r\n\r\n", 4);
         if (!end || memcmp(buffer, "HTTP/1.1 101", 12)) { fprintf(stderr, "%.*s\n", (int)n, buffer); exit(4); }
+        if (deflates && !memmem(buffer, end - buffer, "permessage-deflate", 18)) { fprintf(stderr, "no compression\n"); exit(6); }
         c->stage = OPEN;
         c->beat_us = when;
         waiting--;
@@ -256,8 +260,8 @@ static void connected(struct conn *c) {
     char request[8192];
     int n = snprintf(request, sizeof request,
                      "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s%s\r\n",
-                     path, port, header_lines ? headers[i % header_lines] : "", header_lines ? "\r\n" : "");
+                     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s%s%s\r\n",
+                     path, port, deflates ? "Sec-WebSocket-Extensions: permessage-deflate\r\n" : "", header_lines ? headers[i % header_lines] : "", header_lines ? "\r\n" : "");
     c->stage = UPGRADING;
     send_all(c->fd, request, n);
     listen_for(c, EPOLLIN);
@@ -339,11 +343,12 @@ static void obey(char *line) {
 
 int main(int argc, char **argv) {
     int window = 1000, small = 0, option;
-    while ((option = getopt(argc, argv, "H:F:w:s")) != -1) {
+    while ((option = getopt(argc, argv, "H:F:w:sz")) != -1) {
         if (option == 'H') header_lines = lines_of(optarg, &headers);
         else if (option == 'F') frame_lines = lines_of(optarg, &frames);
         else if (option == 'w') window = atoi(optarg);
         else if (option == 's') small = 1;
+        else if (option == 'z') deflates = 1;
         else return 2;
     }
     if (argc - optind != 3) return 2;

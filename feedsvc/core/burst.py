@@ -27,12 +27,15 @@ _SYNC_FLUSH_TAIL_BYTES = 4
 class Burst:
     """`frames`: whole text frames, UTF-8 JSON, in order. `count` and `size_bytes` are theirs, without headers."""
 
-    __slots__ = ("_deflated", "_made", "_websocket", "count", "frames", "size_bytes")
+    __slots__ = ("_deflated", "_made", "_websocket", "count", "deflates", "frames", "size_bytes")
 
     def __init__(self, frames: Sequence[bytes]) -> None:
         self.frames = frames
         self.count = len(frames)
-        self.size_bytes = sum(map(len, frames))
+        sizes = list(map(len, frames))
+        self.size_bytes = sum(sizes)
+        self.deflates = max(sizes, default=0) >= DEFLATE_FROM_BYTES
+        """Whether `deflated` may differ from `websocket`; where it does not, both are one object."""
         self._websocket: bytes | None = None
         self._deflated: bytes | None = None
         self._made: tuple[bytes, tuple[Sequence[bytes], str]] | None = None
@@ -52,7 +55,7 @@ class Burst:
         `DEFLATE_WINDOW_BITS`.
         """
         if self._deflated is None:
-            self._deflated = b"".join(map(_deflated, self.frames))
+            self._deflated = b"".join(map(_deflated, self.frames)) if self.deflates else self.websocket
         return self._deflated
 
     def once(

@@ -53,7 +53,7 @@ class FanOutPlaces(Places):
             apart += lockstep.dissolve()
             return
         burst, given = run.burst, Given(tail.ring.head_ordinal, tail.head, run.position)
-        deliveries = yield from lockstep.give(self._write_each, burst.websocket, given)
+        deliveries = yield from lockstep.give(self._write_each, burst, given)
         self.direct_frames += deliveries * burst.count
         self.direct_bytes += deliveries * burst.size_bytes
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from feedsvc.core.burst import Burst
 from feedsvc.core.positions import Position
 
 if TYPE_CHECKING:
@@ -25,14 +26,18 @@ with the rest, for `Direct.write_rest`. Must not raise, nor run anything of ours
 class Direct:
     """The socket of a connection, for those that are written to past its transport: its `members`.
 
-    `write_rest` takes what the socket did not, before anything else is written.
+    `write_rest` takes what the socket did not, before anything else is written. `deflates`: its peer is to get
+    `Burst.deflated`.
     """
 
-    __slots__ = ("descriptor", "members", "write_rest")
+    __slots__ = ("deflates", "descriptor", "members", "write_rest")
 
-    def __init__(self, descriptor: int, write_rest: Callable[[memoryview], object]) -> None:
+    def __init__(
+        self, descriptor: int, write_rest: Callable[[memoryview], object], *, deflates: bool = False
+    ) -> None:
         self.descriptor = descriptor
         self.write_rest = write_rest
+        self.deflates = deflates
         self.members: list[Subscription] = []
 
     def full(self) -> None:
@@ -116,7 +121,7 @@ class Lockstep:
         if given is not None and given.cursor > subscription.cursor:
             subscription.cursor, subscription.at, subscription.told = given
 
-    def give(self, write_each: WriteEach, data: bytes, given: Given) -> Generator[None, None, int]:
+    def give(self, write_each: WriteEach, burst: Burst, given: Given) -> Generator[None, None, int]:
         """Write to everybody, in slices with a yield between them, and return to how many. Exhaust it."""
         self._giving = given
         given_to = 0
@@ -127,19 +132,38 @@ class Lockstep:
                 places: Sequence[int] = range(first, min(first + _YIELD_EVERY, len(self._members)))
                 if self._left:
                     places = [place for place in places if self._members[place] is not None]
-                    descriptors = [self._descriptors[place] for place in places]
-                else:
-                    descriptors = self._descriptors[first : first + _YIELD_EVERY]
                 self._reached = first + _YIELD_EVERY
-                given_to += len(descriptors)
-                for index, rest in write_each(descriptors, data):
-                    self._directs[places[index]].write_rest(rest)
+                given_to += len(places)
+                # All are written to before a rest runs anything of ours, which may close a socket.
+                rests = [
+                    (those[index], rest)
+                    for those, data in self._by_form(places, burst)
+                    for index, rest in write_each(self._descriptors_at(those), data)
+                ]
+                for place, rest in rests:
+                    self._directs[place].write_rest(rest)
             self.given = given
             return given_to
         finally:
             self._giving, self._reached = None, 0
             if self._left:
                 self._close_up()
+
+    def _by_form(self, places: Sequence[int], burst: Burst) -> Sequence[tuple[Sequence[int], bytes]]:
+        """Which of these get which bytes."""
+        if not burst.deflates:
+            return ((places, burst.websocket),)
+        directs = self._directs
+        deflating = [place for place in places if directs[place].deflates]
+        if not deflating:
+            return ((places, burst.websocket),)
+        plain = [place for place in places if not directs[place].deflates]
+        return ((plain, burst.websocket), (deflating, burst.deflated))
+
+    def _descriptors_at(self, places: Sequence[int]) -> Sequence[int]:
+        if isinstance(places, range):
+            return self._descriptors[places.start : places.stop]
+        return [self._descriptors[place] for place in places]
 
     def dissolve(self) -> list[Subscription]:
         """Let everybody leave; who they were."""

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from feedsvc.core import lockstep as lockstep_module
+from feedsvc.core.burst import DEFLATE_FROM_BYTES, Burst
 from feedsvc.core.lockstep import Direct, Given, Lockstep
 from feedsvc.core.positions import Position, boundary
 from feedsvc.core.subscription import Subscription
@@ -19,7 +20,7 @@ from feedsvc.core.subscription import Subscription
 class Reader:
     """A member and its transport: it keeps the number of each burst, and leaves where its socket is full."""
 
-    def __init__(self, lockstep: Lockstep, cursor: int) -> None:
+    def __init__(self, lockstep: Lockstep, cursor: int, *, deflates: bool = False) -> None:
         outlet: Any = self
         topic: Any = "topic"
         self.subscription = Subscription(topic, outlet, at(cursor))
@@ -29,7 +30,7 @@ class Reader:
         """Of this burst its socket takes a part only."""
         lockstep.apart[self.subscription] = None
         SOCKETS.append(self)
-        self.direct = Direct(len(SOCKETS) - 1, self.write_rest)
+        self.direct = Direct(len(SOCKETS) - 1, self.write_rest, deflates=deflates)
         lockstep.join(self.subscription, self.direct)
 
     def write_rest(self, data: memoryview) -> None:
@@ -49,16 +50,22 @@ class Reader:
 
 SOCKETS: list[Reader] = []
 """By their descriptors."""
+BURSTS: dict[int, Burst] = {}
+"""By their numbers."""
 
 
 def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
+    number = next(
+        number for number, burst in BURSTS.items() if data is burst._websocket or data is burst._deflated
+    )
     rests = []
     for place, reader in enumerate(SOCKETS[descriptor] for descriptor in descriptors):
         assert reader.inside
-        if reader.full_at == int(data):
-            rests.append((place, rest(int(data))))
+        assert data is (BURSTS[number].deflated if reader.direct.deflates else BURSTS[number].websocket)
+        if reader.full_at == number:
+            rests.append((place, rest(number)))
         else:
-            reader.got.append(int(data))
+            reader.got.append(number)
     return rests
 
 
@@ -70,13 +77,12 @@ def at(cursor: int) -> Position:
     return boundary(cursor + 1)
 
 
-def burst(number: int) -> tuple[bytes, Given]:
-    return b"%d" % number, Given(number, at(number), at(number))
-
-
-def give(lockstep: Lockstep, number: int, meanwhile: Callable[[], object] = lambda: None) -> int:
+def give(
+    lockstep: Lockstep, number: int, meanwhile: Callable[[], object] = lambda: None, *, size: int = 1
+) -> int:
     """To how many; between two slices others have a turn."""
-    giving = lockstep.give(write_each, *burst(number))
+    BURSTS[number] = Burst([b"%d" % number * size])
+    giving = lockstep.give(write_each, BURSTS[number], Given(number, at(number), at(number)))
     while True:
         try:
             next(giving)
@@ -146,6 +152,21 @@ def test_where_the_last_one_left_the_next_begins_anew() -> None:
     assert again.stands()[0] == 1
 
 
+def test_each_gets_the_form_that_its_peer_reads() -> None:
+    """Of a burst that has two; to compress it costs nothing where nobody is to get it."""
+    lockstep = Lockstep()
+    readers = [Reader(lockstep, 0, deflates=number % 3 == 0) for number in range(7)]
+    readers[3].full_at = readers[4].full_at = 2
+    assert give(lockstep, 1) == give(lockstep, 2, size=DEFLATE_FROM_BYTES) == 7
+    assert give(lockstep, 3, size=DEFLATE_FROM_BYTES) == 5
+    assert [len(reader.got) for reader in readers] == [3, 3, 3, 2, 2, 3, 3]
+    for reader in readers:
+        if reader.direct.deflates:
+            reader.direct.full()
+    assert give(lockstep, 4, size=DEFLATE_FROM_BYTES) == 3
+    assert BURSTS[4]._deflated is None
+
+
 @settings(deadline=None)
 @examples(st.data())
 def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObject) -> None:
@@ -155,7 +176,8 @@ def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObje
         patch.setattr(lockstep_module, "_YIELD_EVERY", data.draw(st.integers(1, 3), label="slice"))
         for number in range(1, data.draw(st.integers(1, 6), label="bursts") + 1):
             readers += [
-                Reader(lockstep, number - 1) for _ in range(data.draw(st.integers(0, 4), label="join"))
+                Reader(lockstep, number - 1, deflates=deflates)
+                for deflates in data.draw(st.lists(st.booleans(), max_size=4), label="join")
             ]
             inside = [reader for reader in readers if reader.inside]
             for reader in inside:
@@ -166,7 +188,8 @@ def test_everybody_got_exactly_what_lies_behind_where_it_began(data: st.DataObje
                     if reader.inside and data.draw(st.integers(0, 4), label="gone") == 0:
                         reader.subscription.full()
 
-            written = give(lockstep, number, leave)
+            size = data.draw(st.sampled_from([1, DEFLATE_FROM_BYTES]), label="size")
+            written = give(lockstep, number, leave, size=size)
             assert written >= sum(number in reader.got for reader in readers if reader.inside)
             assert len(lockstep) == sum(reader.inside for reader in readers)
     for reader in readers:

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def proxy(engine: Engine) -> Iterator[EngineProxy]:
 
 
 @contextlib.asynccontextmanager
-async def narrow_client(service: Service, tenant: str) -> AsyncIterator[Client]:
+async def narrow_client(service: Service, tenant: str, *, compress: bool = False) -> AsyncIterator[Client]:
     """A client that a little fills up once it stops (`stop`), and that never asks whether the server is there."""
     narrow = await narrow_socket(service.port, narrow_segments=True)
     async with connect(
@@ -49,7 +50,7 @@ async def narrow_client(service: Service, tenant: str) -> AsyncIterator[Client]:
         additional_headers={"Authorization": f"Bearer {make_jwt(tenant)}"},
         max_queue=1,
         max_size=None,
-        compression=None,
+        compression="deflate" if compress else None,
         ping_interval=None,
         proxy=None,
     ) as connection:
@@ -69,9 +70,25 @@ def go_on(client: Client) -> None:
     client.socket.transport.resume_reading()
 
 
-async def insert(documents: Documents, first: int, count: int, size_bytes: int = EVENT_BYTES) -> None:
+def text_of(number: int, size_bytes: int) -> str:
+    """Half of it is left where it is compressed."""
+    return Random(number).randbytes(size_bytes // 2).hex()
+
+
+def easy_text(number: int, size_bytes: int) -> str:
+    """Nothing is left of it where it is compressed, as by `client_of`."""
+    return "x" * size_bytes
+
+
+async def insert(
+    documents: Documents,
+    first: int,
+    count: int,
+    size_bytes: int = EVENT_BYTES,
+    text: Callable[[int, int], str] = easy_text,
+) -> None:
     """Into `orders`, some hundred kilobytes with each command."""
-    rows = [{"_id": number, "text": "x" * size_bytes} for number in range(first, first + count)]
+    rows = [{"_id": number, "text": text(number, size_bytes)} for number in range(first, first + count)]
     many = max(1, 200_000 // size_bytes)
     for at in range(0, count, many):
         await asyncio.to_thread(documents["orders"].insert_many, rows[at : at + many])
@@ -134,19 +151,23 @@ async def test_the_cursor_of_a_stopped_reader_stays_in_the_log_and_the_others_ge
 async def test_many_that_read_by_fits_get_every_event_whole_and_in_order(
     patient: Service, database: Documents, fresh_database: str
 ) -> None:
-    """One event at a time, which all get by one loop of writes: the last that a socket takes is taken in part."""
+    """One event at a time, which all get by one loop of writes, or two where some of them compress: the last that a
+    socket takes is taken in part."""
     seed(database["orders"], {"_id": "first"})
     sizes = [40_000, 200, 60_000, 9_000, 50_000] * 2
     async with contextlib.AsyncExitStack() as stack:
         other = await stack.enter_async_context(client_of(patient, fresh_database))
-        clients = [await stack.enter_async_context(narrow_client(patient, fresh_database)) for _ in range(12)]
+        clients = [
+            await stack.enter_async_context(narrow_client(patient, fresh_database, compress=number % 2 == 0))
+            for number in range(12)
+        ]
         for client in (other, *clients):
             await client.subscribe("orders")
         for first in range(0, 5 * len(sizes), len(sizes)):
             for client in clients:
                 stop(client)
             for number, size_bytes in enumerate(sizes, first):
-                await insert(database, number, 1, size_bytes)
+                await insert(database, number, 1, size_bytes, text_of)
                 assert keys(await other.events(1)) == [number]
             for client in clients:
                 go_on(client)

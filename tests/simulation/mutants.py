@@ -243,12 +243,12 @@ def what_a_socket_did_not_take_is_lost(patch: pytest.MonkeyPatch) -> None:
     """A fan-out that believes that every write was whole."""
     real = Lockstep.give
 
-    def give(self: Lockstep, write_each: WriteEach, data: bytes, given: Given) -> Generator[None, None, int]:
+    def give(self: Lockstep, write_each: WriteEach, burst: Burst, given: Given) -> Generator[None, None, int]:
         def write(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:
             write_each(descriptors, data)
             return []
 
-        return real(self, write, data, given)
+        return real(self, write, burst, given)
 
     patch.setattr(Lockstep, "give", give)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Protocol
 
 import h11
 import uvicorn
 from uvicorn.server import ServerState
 from websockets.client import ClientProtocol
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
@@ -38,9 +40,10 @@ BUFFER_BYTES = 8_000
 
 
 def event(number: int, size: int = FRAME_BYTES) -> bytes:
-    """A frame of this size, as topics have them."""
+    """A frame of this size, as topics have them, of which half is left where it is compressed."""
     empty = b'{"type":"event","topic":"t","event":{"_id":"%04d","text":""}}' % number
-    return empty[:-3] + b"x" * (size - len(empty)) + empty[-3:]
+    text = Random(number).randbytes(size).hex().encode()
+    return empty[:-3] + text[: size - len(empty)] + empty[-3:]
 
 
 class Transport(Protocol):
@@ -110,8 +113,9 @@ class AsgiTransport:
 class CarriedTransport:
     """`FeedProtocol` on a socket, and a client that reads it or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compress: bool = False) -> None:
         self.write_each = write_each
+        self._extensions = [ClientPerMessageDeflateFactory()] if compress else None
 
     async def open(self, *, filled: bytes = b"") -> None:
         """`filled`: what its transport holds already for a peer that does not read, when it is accepted."""
@@ -131,7 +135,9 @@ class CarriedTransport:
         config.load()
         state = ServerState()
         self._server, self._reader, self._writer = await narrow(lambda: FeedProtocol(config, state, {}))
-        self._client = ClientProtocol(parse_uri("ws://127.0.0.1/"), max_size=None)
+        self._client = ClientProtocol(
+            parse_uri("ws://127.0.0.1/"), extensions=self._extensions, max_size=None
+        )
         self._client.send_request(self._client.connect())
         self._flush()
         self._events: list[Frame] = []

@@ -27,7 +27,7 @@ async def opened(kind: str) -> AsyncIterator[Any]:
     if kind == "memory":
         yield MemoryTransport()
     elif kind != "asgi":
-        transport = CarriedTransport() if kind == "carried" else StreamTransport()
+        transport = StreamTransport() if kind == "stream" else CarriedTransport(compress="compress" in kind)
         await transport.open()
         yield transport
         await transport.close()
@@ -39,7 +39,7 @@ async def opened(kind: str) -> AsyncIterator[Any]:
             await asgi.writer
 
 
-@pytest.fixture(params=["memory", "asgi", "carried", "stream"])
+@pytest.fixture(params=["memory", "asgi", "carried", "carried, compressed", "stream"])
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
     async with opened(request.param) as transport:
         yield transport
@@ -107,7 +107,7 @@ async def test_a_closed_connection_does_not_ask_for_more(transport: Transport) -
     assert turned == [False]
 
 
-@pytest.fixture(params=["memory", "carried"])
+@pytest.fixture(params=["memory", "carried", "carried, compressed"])
 async def past_it(request: pytest.FixtureRequest) -> AsyncIterator[DirectTransport]:
     """Those with a socket that may be written to past them."""
     async with opened(request.param) as transport:
@@ -118,7 +118,8 @@ def write_past(transport: DirectTransport, frame: bytes) -> bool:
     """As a fan-out does; whether the socket took all of it."""
     direct = transport.connection.direct
     assert direct is not None
-    rests = transport.write_each([direct.descriptor], Burst([frame]).websocket)
+    burst = Burst([frame])
+    rests = transport.write_each([direct.descriptor], burst.deflated if direct.deflates else burst.websocket)
     for _, rest in rests:
         direct.write_rest(rest)
     return not rests

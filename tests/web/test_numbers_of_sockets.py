@@ -26,7 +26,7 @@ LIVES = 25
 
 async def live(web: Application, port: int, tenant: str, chance: Random) -> int:
     """One connection, until one side ends it: each of its events must be of its tenant. Returns how many came."""
-    peer = await peer_at(port, TENANTS[tenant])
+    peer = await peer_at(port, TENANTS[tenant], compress=chance.random() < 0.5)
     seen = 0
     with contextlib.suppress(ConnectionClosed):
         await peer.send(SUBSCRIBE)
@@ -66,7 +66,9 @@ async def test_a_number_brings_nothing_of_who_had_it_before(monkeypatch: pytest.
         async def write() -> None:
             for number in range(10**6):
                 for tenant in TENANTS:
-                    web.world.oplog.insert(f"app_{tenant}", "users", {"_id": number, "of": tenant})
+                    text = "x" * 2_000 if number % 2 else ""  # has two forms, or one
+                    document = {"_id": number, "of": tenant, "text": text}
+                    web.world.oplog.insert(f"app_{tenant}", "users", document)
                 for client in web.lifecycle.clients:
                     if client.connection.direct is not None and client._tenant is not None:
                         had[client.connection.direct.descriptor].add(client._tenant)

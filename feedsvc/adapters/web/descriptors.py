@@ -20,11 +20,12 @@ from uvloop.loop import TCPTransport  # type: ignore[attr-defined]
 from feedsvc.core.lockstep import Direct
 
 
-def direct_of(transport: asyncio.Transport) -> Direct | None:
-    """The socket of a transport whose bytes go to it as they are; None for TLS, and for any but uvloop's."""
+def direct_of(transport: asyncio.Transport, *, deflates: bool = False) -> Direct | None:
+    """The socket of a transport whose bytes go to it as they are; None for TLS, and for any but uvloop's. `deflates`:
+    see `Direct`."""
     if not isinstance(transport, TCPTransport) or transport.is_closing():
         return None
-    return Direct(transport.get_extra_info("socket").fileno(), transport.write)
+    return Direct(transport.get_extra_info("socket").fileno(), transport.write, deflates=deflates)
 
 
 def write_each(descriptors: Sequence[int], data: bytes) -> list[tuple[int, memoryview]]:

@@ -47,7 +47,7 @@ class TransportConnection:
         self._write = protocol.transport.write
         self._with_ping: Callable[[bytes], bytes] = bytes
         self._deflates = protocol.deflates
-        self.direct = None if self._deflates else direct_of(protocol.transport)
+        self.direct = direct_of(protocol.transport, deflates=self._deflates)
         self._callback: Callable[[], None] | None = None
         self._receive: Callable[[str | None], None] | None = None
         self._ended: Callable[[int, str], None] | None = None
