@@ -86,6 +86,7 @@ class _Parser(Reader):
         self.names: set[str] = set()
         self.has_no_boundary = False
         self.items = 0
+        self.size = 0
 
     def choice(self, depth: int) -> Node:
         """Alternatives up to a closing parenthesis or the end. Flags set in one are in force in the next ones."""
@@ -114,6 +115,14 @@ class _Parser(Reader):
                     continue
                 items.append(item)
             items[-1] = self._quantified(items[-1])
+            self._count_size(items[-1])
+
+    def _count_size(self, item: Node) -> None:
+        """Refuse what is too large already, before the rest of it is read. A group around it makes it no smaller."""
+        if isinstance(item, Char) or (isinstance(item, Repeat) and isinstance(item.item, Char)):
+            self.size += size(item)
+            if self.size > MAX_SIZE:
+                raise invalid(TOO_LARGE)
 
     def _skip_ignored(self) -> bool:
         """Skip comments, and under `x` white space; whether there was any."""
