@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from feedsvc.core.fan_out_places import FanOutPlaces
 from feedsvc.core.positions import Position
-from feedsvc.core.subscription import Place, Subscription
+from feedsvc.core.subscription import Subscription
 
 
 class CheckpointPlaces(FanOutPlaces):
@@ -21,22 +21,10 @@ class CheckpointPlaces(FanOutPlaces):
             return False
         if lockstep is not None:
             lockstep.settle(subscription)
-        elif not self._is_live_apart(subscription):
-            return False
+        elif subscription.outlet.direct is not None or not self._takes(subscription):
+            return False  # one that could be in lockstep is taken back into it by `pump`
         cursor, log = subscription.cursor, logged.log
         return cursor >= log.start and log.next_ordinal(cursor) is None
-
-    @staticmethod
-    def _is_live_apart(subscription: Subscription) -> bool:
-        """One that is never in lockstep, while it is live and has room. Who may be in it, `pump` takes back."""
-        outlet = subscription.outlet
-        return (
-            subscription.place is Place.LIVE
-            and subscription.went_live
-            and not subscription.closed
-            and outlet.direct is None
-            and outlet.writable
-        )
 
     def note_head(self, subscription: Subscription) -> Position | None:
         """The head of its tail, the position of one that is owed nothing; None where it was told already."""

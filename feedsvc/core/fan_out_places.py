@@ -58,21 +58,25 @@ class FanOutPlaces(Places):
         self.direct_bytes += deliveries * burst.size_bytes
 
     def _one(self, tail: Tail, log: TopicLog, subscription: Subscription) -> None:
-        if (
-            subscription.place is Place.LIVE
-            and subscription.went_live
-            and not subscription.closed
-            and subscription.outlet.writable
-        ):
+        if self._takes(subscription):
             run = self._whole_run(log, subscription.cursor)
             if run is not None:
                 subscription.outlet.frames(run.burst)
                 subscription.cursor, subscription.at = tail.ring.head_ordinal, tail.head
                 subscription.told = run.position
-                subscription.replayed_bytes = 0
                 self._fall_in(subscription)
                 return
         self.pump(subscription)
+
+    @staticmethod
+    def _takes(subscription: Subscription) -> bool:
+        """Whether one that is not in lockstep is live, was told so, and has room."""
+        return (
+            subscription.place is Place.LIVE
+            and subscription.went_live
+            and not subscription.closed
+            and subscription.outlet.writable
+        )
 
     def _whole_run(self, log: TopicLog, cursor: int) -> Run | None:
         """All that is in a log behind a cursor, where one write can tell it."""

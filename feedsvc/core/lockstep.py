@@ -9,7 +9,7 @@ middle of their own write; they come only between two bursts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedsvc.core.burst import Burst
@@ -123,6 +123,9 @@ class Lockstep:
 
     def give(self, write_each: WriteEach, burst: Burst, given: Given) -> Generator[None, None, int]:
         """Write to everybody, in slices with a yield between them, and return to how many. Exhaust it."""
+        # All of it is made before the first write: what can fail must not fail between two slices.
+        deflates = burst.deflates and any(direct.deflates for direct in self._directs)
+        forms = (burst.websocket, burst.deflated) if deflates else (burst.websocket,)
         self._giving = given
         given_to = 0
         try:
@@ -137,7 +140,7 @@ class Lockstep:
                 # All are written to before a rest runs anything of ours, which may close a socket.
                 rests = [
                     (those[index], rest)
-                    for those, data in self._by_form(places, burst)
+                    for those, data in self._by_form(places, forms)
                     for index, rest in write_each(self._descriptors_at(those), data)
                 ]
                 for place, rest in rests:
@@ -149,16 +152,15 @@ class Lockstep:
             if self._left:
                 self._close_up()
 
-    def _by_form(self, places: Sequence[int], burst: Burst) -> Sequence[tuple[Sequence[int], bytes]]:
-        """Which of these get which bytes."""
-        if not burst.deflates:
-            return ((places, burst.websocket),)
+    def _by_form(
+        self, places: Sequence[int], forms: Sequence[bytes]
+    ) -> Iterable[tuple[Sequence[int], bytes]]:
+        """Which of these places get which bytes: the second form, where there is one, is for those who deflate."""
+        if len(forms) == 1:
+            return ((places, forms[0]),)
         directs = self._directs
-        deflating = [place for place in places if directs[place].deflates]
-        if not deflating:
-            return ((places, burst.websocket),)
-        plain = [place for place in places if not directs[place].deflates]
-        return ((plain, burst.websocket), (deflating, burst.deflated))
+        kinds = ([place for place in places if directs[place].deflates is kind] for kind in (False, True))
+        return zip(kinds, forms, strict=True)
 
     def _descriptors_at(self, places: Sequence[int]) -> Sequence[int]:
         if isinstance(places, range):

@@ -45,11 +45,11 @@ class Beats:
     def alike(self, helds: Mapping[str, Held], now: float) -> Burst | None:
         """Checkpoint and heartbeat for a client that holds one topic, is idle, and stands as the others of it do; None
         for any other, which is to be asked one by one. `now`: monotonic seconds."""
-        if len(helds) != 1 or self._hub.stalls:
+        if len(helds) != 1:
             return None
         (held,) = helds.values()
         subscription, feed, topic = held.subscription, held.feed, held.topic
-        if subscription is None or feed is None:
+        if subscription is None or feed is None or (self._hub.stalls and self._hub.stalled(topic)):
             return None
         position = feed.placement.checkpoint_now(subscription)
         if position is NotNow.NOT_NOW:

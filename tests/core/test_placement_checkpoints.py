@@ -96,6 +96,19 @@ def test_not_to_one_that_is_owed_something(direct: bool) -> None:
     assert placement.checkpoint_now(subscription) is _NEXT
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_not_to_one_that_is_full_though_it_is_owed_nothing(direct: bool) -> None:
+    """Who takes nothing is not beaten into: it is told once it has room."""
+    placement, subscriptions = _placement(1, direct)
+    ((subscription, outlet),) = subscriptions.items()
+    outlet.connection.set_writable(False)
+    _read(placement, range(0), _NEXT)
+    assert placement.checkpoint_now(subscription) is NotNow.NOT_NOW
+    outlet.connection.set_writable(True)
+    placement.writable(subscription)
+    assert placement.checkpoint_now(subscription) is _NEXT
+
+
 def test_one_that_fell_out_of_lockstep_is_taken_back() -> None:
     """The short way is for those who are in lockstep or never can be: any other is pumped, which takes it back."""
     placement, subscriptions = _placement(1, direct=True)

@@ -63,6 +63,17 @@ async def test_what_is_shared_holds_no_longer_than_the_health_of_the_topic() -> 
         assert [frame["stalled"] for frame in told(world, peers[1:], 0.0)[0]] == [topics[:1]]
 
 
+async def test_what_is_shared_is_the_lag_of_this_moment() -> None:
+    """Nothing comes from upstream meanwhile: the second is told how much older the last answer has become."""
+    async with running(Limits(stall_after_s=60)) as world:
+        peers = [await world.signed_in() for _ in range(2)]
+        for peer in peers:
+            await peer.subscribed("users")
+        ((first,),) = told(world, peers[:1])
+        ((second,),) = told(world, peers[1:], 0.5)
+        assert second["lagMs"] == first["lagMs"] + 500
+
+
 async def test_nobody_is_told_a_position_before_what_it_is_owed() -> None:
     """A connection without room among those that have some; it gets both once it has."""
     async with running() as world:

@@ -46,6 +46,7 @@ class Consumer:
         self.switched = False
         """Whether a topic ended because its collection's images were switched."""
         self._asked = 0
+        self._connects = len(name)
         self._asking: dict[str, Stream] = {}
 
     # -- connecting ---------------------------------------------------------------------------------------
@@ -54,9 +55,9 @@ class Consumer:
         self.instance, self.room = instance, room
         self.stalled = False
         self.may_be_slow = room is not None
-        # As connections that compress, and streams of server-sent events, are not: another way to every frame.
-        direct = self._asked % 2 == 0
-        self.connection = MemoryConnection(room=room, direct=direct)
+        # Every fourth time there is none, as with streams of server-sent events: another way to every frame.
+        self._connects += 1
+        self.connection = MemoryConnection(room=room, direct=self._connects % 4 != 0)
         self.client = Client(instance.context, self.connection, self.name, lambda client: None)
         self.client.start(CLAIMS[self.tenant])
         for stream in self.streams:

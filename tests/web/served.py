@@ -57,8 +57,8 @@ async def served(
 
 
 async def peer_at(port: int, jwt: str | None, *, compress: bool = False) -> ClientConnection:
-    """A WebSocket, with its credentials in the upgrade or none. A fan-out goes past the transport of one that does not
-    compress. Without a bound on its queue, or the library reads no close frame behind what nobody has taken."""
+    """A WebSocket, with its credentials in the upgrade or none. Without a bound on its queue, or the library reads no
+    close frame behind what nobody has taken."""
     return await connect(
         f"ws://127.0.0.1:{port}/v1/ws",
         additional_headers={} if jwt is None else {"Authorization": f"Bearer {jwt}"},

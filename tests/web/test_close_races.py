@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from feedsvc.adapters.web import transport_connection
 from tests.runtime.world import DATABASE, until
 from tests.web.asking import Application
 from tests.web.served import PROTOCOLS, SUBSCRIBE, peer_at, reset, served
@@ -44,8 +45,13 @@ async def race(web: Application, port: int, number: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize("by", PROTOCOLS)
-async def test_a_close_from_both_sides(by: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("by", [*PROTOCOLS, "feedsvc, as over TLS"])
+async def test_a_close_from_both_sides(
+    by: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by == "feedsvc, as over TLS":  # no fan-out goes past its transports
+        by = "feedsvc"
+        monkeypatch.setattr(transport_connection, "direct_of", lambda transport, *, deflates: None)
     async with served(by=by) as (web, port):
         racing = [asyncio.create_task(race(web, port, number)) for number in range(RACES)]
         for number in range(EVENTS):

@@ -123,7 +123,7 @@ async def test_an_upgraded_socket_keeps_nothing_of_http() -> None:
         peer = await peer_at(port, "alice")
         await peer.recv()
         gc.collect()
-        assert len(http_protocols()) == before
+        assert len(http_protocols()) <= before
         await peer.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from websockets.frames import Frame, Opcode
 
@@ -62,6 +63,25 @@ async def test_a_ping_in_one_packet_with_invalid_utf8(carried: CarriedTransport)
     client.send_frame(Frame(Opcode.TEXT, b"\xff"))
     client.send_ping(b"p")
     assert await all_that_comes(carried) == b"\x8a\x01p" + b"\x88\x02\x03\xef"
+
+
+async def test_a_ping_that_is_due_leaves_with_what_is_written(carried: CarriedTransport) -> None:
+    """In one write and one packet; what comes a moment later has none."""
+    liveness = carried.connection._protocol._liveness
+    assert liveness is not None
+    liveness._pinged -= 1_000
+    writes: list[bytes] = []
+    write = carried.connection._write
+
+    def noted(data: Any) -> None:
+        writes.append(data)
+        write(data)
+
+    carried.connection._write = noted
+    carried.connection.write([b"one"])
+    carried.connection.write([b"two"])
+    assert await carried.read_all() == [b"one", b"two"]
+    assert writes == [b"\x81\x03one" + b"\x89\x00", b"\x81\x03two"]
 
 
 async def test_the_server_ends_while_a_peer_that_has_closed_does_not_read(carried: CarriedTransport) -> None:

@@ -45,7 +45,7 @@ class TransportConnection:
         """Code and reason with which this side closed, None if it did not."""
         self._protocol = protocol
         self._write = protocol.transport.write
-        self._with_ping: Callable[[bytes], bytes] = bytes
+        self._with_ping = protocol.with_ping
         self._deflates = protocol.deflates
         self.direct = direct_of(protocol.transport, deflates=self._deflates)
         self._callback: Callable[[], None] | None = None
