@@ -10,6 +10,7 @@ What they hold once everything is quiet is compared with the database (`checks.v
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -47,6 +48,8 @@ class Consumer:
         """Whether a topic ended because its collection's images were switched."""
         self._asked = 0
         self._connects = len(name)
+        self._full_since: float | None = None
+        """By the clock of its instance, on which work takes time: a moment may be longer there than it is patient."""
         self._asking: dict[str, Stream] = {}
 
     # -- connecting ---------------------------------------------------------------------------------------
@@ -55,6 +58,7 @@ class Consumer:
         self.instance, self.room = instance, room
         self.stalled = False
         self.may_be_slow = room is not None
+        self._full_since = None
         # Every fourth time there is none, as with streams of server-sent events: another way to every frame.
         self._connects += 1
         self.connection = MemoryConnection(room=room, direct=self._connects % 4 != 0)
@@ -141,7 +145,28 @@ class Consumer:
         if self.connection is not None:
             self.connection.set_room(None)
 
+    def fill_for_a_moment(self) -> None:
+        connection = self.connection
+        assert connection is not None and self.instance is not None
+        if self._full_since is None:
+            self._full_since = self.instance.clock.now
+
+        def room_again() -> None:
+            if connection is self.connection:
+                self._note_patience()
+                self._full_since = None
+                connection.set_writable(True)
+
+        connection.set_writable(False)
+        asyncio.get_running_loop().call_later(0.01, room_again)
+
+    def _note_patience(self) -> None:
+        if self._full_since is not None and self.instance is not None:
+            full_s = self.instance.clock.now - self._full_since
+            self.may_be_slow |= full_s >= self.world.limits.slow_after_s
+
     def _closed(self, closed: tuple[int, str]) -> None:
+        self._note_patience()
         if closed[0] != 4201 or not self.may_be_slow:
             raise Violation(f"{self.name} was closed with {closed}")
         self.cut()

@@ -216,19 +216,13 @@ class Schedule:
     def _disturb(self) -> None:
         """A connection ends, as long as there are faults, or is full for a moment."""
         consumer = self.rng.choice(self.consumers)
-        connection = consumer.connection
-        if connection is None:
+        if consumer.connection is None:
             return
         if self._faults and self.rng.random() < 0.1:
             consumer.cut()
             return
 
-        def room_again() -> None:
-            if connection is consumer.connection:
-                connection.set_writable(True)
-
-        connection.set_writable(False)
-        asyncio.get_running_loop().call_later(0.01, room_again)
+        consumer.fill_for_a_moment()
 
     def _check(self, world: World) -> None:
         if world.broken is not None:
