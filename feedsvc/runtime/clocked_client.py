@@ -158,8 +158,7 @@ class ClockedClient(ABC):
             deadline = min(deadline, self._full_since + self.hub.limits.slow_after_s)
         # One that comes too early does no harm: most deadlines only move away.
         if self._slot is None or deadline < self._deadline:
-            if self._slot is not None:
-                self._disarm()
+            self._disarm()
             self._deadline = deadline
             self._slot = self._set(deadline)
 

@@ -47,7 +47,7 @@ class Consumer:
         self.switched = False
         """Whether a topic ended because its collection's images were switched."""
         self._asked = 0
-        self._connects = len(name)
+        self._connects = 0
         self._full_since: float | None = None
         """By the clock of its instance, on which work takes time: a moment may be longer there than it is patient."""
         self._asking: dict[str, Stream] = {}
@@ -61,7 +61,7 @@ class Consumer:
         self._full_since = None
         # Every fourth time there is none, as with streams of server-sent events: another way to every frame.
         self._connects += 1
-        self.connection = MemoryConnection(room=room, direct=self._connects % 4 != 0)
+        self.connection = MemoryConnection(room=room, direct=self._connects % 4 != 2)
         self.client = Client(instance.context, self.connection, self.name, lambda client: None)
         self.client.start(CLAIMS[self.tenant])
         for stream in self.streams:
